@@ -252,11 +252,11 @@ class Settings(ModelSettings, ThresholdSettings):
         10_000, ge=1, description="passages, the units of search, of one stored text"
     )
     undo_events_max: int = Field(
-        5_000,
-        ge=1_000,
+        1_000,
+        ge=100,
         description="events of memories and texts that one undo may take back, in one transaction; "
-        "5,000 of them hold the writer of SQLite for 0.1 to 0.2 s of processor, and other "
-        "writers of the namespace on PostgreSQL for about 2 s",
+        "1,000 of them hold the writer of SQLite for about 0.04 s of processor, and other "
+        "writers of the namespace on PostgreSQL for about 0.4 s",
     )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -99,6 +99,12 @@ class AuditEntry:
     def began_by(self) -> str | None:
         """The name of the caller's token, for the work that it begins."""
         return self.bearer.name if self.bearer else self.accessor
+
+    def part(self, record_id: str) -> "AuditEntry":
+        """Return the record of a further transaction of this operation, a part of its change."""
+        return replace(
+            self, id=record_id, part_of=self.change, ids=[], counts={}, details={}, written=False
+        )
 
 
 # Fields of an exported record that its digest does not cover: the digest, its MAC, and the details,

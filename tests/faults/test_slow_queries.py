@@ -7,8 +7,10 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import QueryTimeout
+from recall_server.storage.sqlite.connection import _BatchedConnection
 from tests.support.application import Open
 from tests.support.conversation import ALICE, enter, remember
+from tests.support.engines import on_sqlite
 from tests.support.faults import TEXT
 from tests.support.mcp_clients import request
 from tests.support.server import Serve
@@ -87,3 +89,26 @@ async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve
     assert plain["code"] == tool["code"] == "QUERY_TIMEOUT"
     assert after == 200
     assert again["status"] == "ok"
+
+
+@on_sqlite
+async def test_what_writes_does_not_wait_for_what_runs_in_python(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that writes has no time limit, yet SQLite asked again and again whether it was
+    over: each time it waited for the event loop, and all writers with it. A read is asked.
+    """
+    asked: list[bool] = []
+
+    def over(self: object) -> bool:
+        asked.append(write)
+        return False
+
+    monkeypatch.setattr(_BatchedConnection, "_over", over)
+    async with open_app() as application:
+        await enter(application)
+        for write in (True, False):
+            async with application.store.driver.transaction(namespace=ALICE, write=write) as raw:
+                await raw.fetch(ENDLESS.replace("FROM numbers)", "FROM numbers LIMIT 100000)"), {})
+    assert asked
+    assert not any(asked)

@@ -82,9 +82,28 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "hold-not-asked-of-a-source",
         "the hold over a source that is purged",
-        "recall_server.services.erasure.purge_source:Sources.purge",
+        "recall_server.services.erasure.purge_source:Sources._write_piece",
         Without("refuse_held"),
         ("tests/security/test_holds.py::test_every_operation_that_destroys_asks_the_hold[sqlite]",),
+    ),
+    Breakage(
+        "purge-outlives-its-undo",
+        "that a purge ends when somebody takes back what it has done so far",
+        "recall_server.services.erasure.purge_source:Sources._planned",
+        Instead("Histories", "Histories(())"),
+        (
+            "tests/security/test_purge_pieces.py::test_a_purge_that_is_undone_meanwhile_ends[sqlite]",
+        ),
+    ),
+    Breakage(
+        "purged-but-cited",
+        "that words which only purged memories cite are extracted again",
+        "query:standing_citations_of_episodes",
+        Text("""SELECT memory_id, position, episode_id, span_start, span_end FROM citations
+WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
+        (
+            "tests/security/test_purge_pieces.py::test_pieces_take_back_together_what_one_would[sqlite-1]",
+        ),
     ),
     Breakage(
         "import-unscreened",

@@ -239,5 +239,5 @@ def test_no_transaction_destroys_without_asking_the_hold() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.AsyncFunctionDef) and "erasing=True" in ast.unparse(node):
                 (asks if "refuse_held(" in ast.unparse(node) else unasked).add(node.name)
-    assert asks == {"_erase", "_remove_records", "_remove_jobs", "_remove_tokens"}
+    assert asks == {"_erase", "_remove_records", "_remove_jobs", "_remove_tokens", "_change_tasks"}
     assert unasked == UNASKED.keys()

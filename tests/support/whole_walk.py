@@ -1,6 +1,7 @@
 """Random walks that take every kind of step, and the state after each."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -152,9 +153,10 @@ class WholeWalk(Walk):
 
     async def purge_source(self) -> bool:
         if chosen := await self._one(TEXTS):
-            source = BadSource(episode_id=chosen)
-            await self.application.services.sources.purge(
-                context(self.application), source, dry_run=False
+            # In as many pieces as it can be.
+            sources = replace(self.application.services.sources, rows_max=1)
+            await sources.purge(
+                context(self.application), BadSource(episode_id=chosen), dry_run=False
             )
         return bool(chosen)
 

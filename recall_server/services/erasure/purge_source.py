@@ -4,18 +4,26 @@ those that they replaced are active again.
 The words stay, hidden, so that they can be inspected. Words of other texts that such a memory
 rests on are extracted again. All of that is one change, which can be undone; only tasks are
 deleted.
+
+A purge is done piece by piece, so that no writer waits long. First its texts are hidden, so that no
+more memories are made of them. After each piece the memories are as if only those had been purged
+that are. A piece no longer finds what is purged, so a purge that was cut off is called again.
 """
 
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from graphlib import TopologicalSorter
+from typing import Any, NamedTuple
 
 from recall_server.domain.audit import OPERATOR, AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode, texts_in
-from recall_server.domain.errors import Invalid
+from recall_server.domain.episode import Episode, texts_in, turn_id
+from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.memory import Memory, Status
+from recall_server.domain.memory_event import Histories
 from recall_server.domain.plan import PERSON, Question
 from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import PART_OF, Task, TaskState, Work
@@ -26,7 +34,17 @@ from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
+from recall_server.storage.driver import Row, batches, span
 from recall_server.storage.store import Store, Transaction
+
+# How many rows a transaction changes, for which SQLite's writers wait (see `Sources`), and how many
+# tasks, each of which it may have to read.
+ROWS_MAX = 250
+TASKS_AT_ONCE = 10
+# How many rows are read at once.
+PAGE = 500
+# A turn has about one passage for so many characters.
+CHARS_OF_PASSAGE = 200
 
 
 def _work(work: Work, removed: Collection[str]) -> Work:
@@ -85,7 +103,6 @@ class Purged:
     `removed`: memories that go into quarantine.
     `kept`: memories that keep other citations.
     `restored`: memories that are active again; `relinked`: those that another successor replaces.
-    `counts_then`: by type and topic, how many more memories are active then.
     `again`: turns of other texts that are extracted again.
     `tasks`: tasks that are deleted; `requeued`: other tasks that ask again.
     """
@@ -95,7 +112,6 @@ class Purged:
     kept: dict[str, Memory] = field(default_factory=dict)
     restored: dict[str, Memory] = field(default_factory=dict)
     relinked: dict[str, str] = field(default_factory=dict)
-    counts_then: Mapping[tuple[str, str], int] = field(default_factory=dict)
     again: dict[str, tuple[str, int]] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
     requeued: list[str] = field(default_factory=list)
@@ -111,169 +127,370 @@ class Purged:
             "asked_again": len(self.requeued),
         }
 
+    def add(self, piece: "Purged") -> None:
+        for name, some in vars(self).items():
+            if isinstance(some, dict):
+                some.update(getattr(piece, name))
+            else:
+                some.extend(getattr(piece, name))
+
+
+class _Listed(NamedTuple):
+    """The memories that cite the texts of a source.
+
+    `purged`: those that go, or went.
+    `left`: those that change, in the order in which they do: a memory before the one that has
+    superseded it, or a lie would be believed again.
+    """
+
+    citing: frozenset[str]
+    purged: frozenset[str]
+    left: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one transaction changes.
+
+    `taken`: how many of the turns that are left it takes; `turns`: those that it hides; `last`: no
+    others are left to hide.
+    `memories`: how many of the listed ones it takes.
+    `counts_then`: by type and topic, how many more memories are active then.
+    `dropped`: the citations that kept memories lose. `supported`: how often each is said then.
+    `disputed`: True if removed memories are in disputes.
+    """
+
+    taken: int
+    turns: Sequence[Row]
+    last: bool
+    memories: int
+    purged: Purged
+    counts_then: Mapping[tuple[str, str], int]
+    dropped: Sequence[Row]
+    supported: Mapping[str, int]
+    disputed: bool
+    index: indexing.Prepared
+
+
+@dataclass
+class _Rest:
+    """What is left of a purge: the turns that it hides, the listed memories, and `done`.
+
+    `texts`: all texts of the source. `changed`: a memory or turn that it has changed, if any.
+    """
+
+    texts: Collection[str]
+    turns: Sequence[Row]
+    listed: _Listed
+    done: Purged
+    changed: str = ""
+
+    def after(self, piece: _Piece) -> None:
+        self.turns = self.turns[piece.taken :]
+        self.listed = self.listed._replace(left=self.listed.left[piece.memories :])
+        changed = (*piece.purged.removed, *piece.purged.kept, *(row["id"] for row in piece.turns))
+        self.changed = self.changed or next(iter(changed), "")
+        self.done.add(replace(piece.purged, episodes=[]))
+
 
 @dataclass(frozen=True)
 class Sources:
-    """Takes back what a source brought."""
+    """Takes back what a source brought. A piece changes `rows_max` turns and memories: a turn with
+    all of its passages, a memory with those that it superseded.
+    """
 
     store: Store
     runtime: Runtime
     transitions: TaskTransitions
+    rows_max: int = ROWS_MAX
 
     async def purge(self, context: Context, source: BadSource, *, dry_run: bool) -> Purged:
-        """Take back all that rests on a source, in one transaction; with `dry_run`, only report
-        what that would be, without a lock. An unknown source is no error. The worker extracts again
-        what is left. Raises `OnHold`.
+        """Take back all that rests on a source, piece by piece, each with an audit record; with
+        `dry_run`, only report what that would be, without a lock. An unknown source is no error.
+        The worker extracts again what is left. Raises `OnHold`, and `Stale` if somebody undoes the
+        purge meanwhile: what has been done until then stays, or is undone.
         """
+        tables = self.store.autocommit(context.namespace)
+        texts = set(await tables.sources.episodes(**vars(source)))
+        done = Purged(sorted(texts))
+        listed = await _listed(tables, texts)
         if dry_run:
-            async with self.store.transaction(context.namespace, write=False) as tx:
-                purged = await _derived(tx, source)
-                await _Tasks(source, purged).find(tx)
-            context.entry.counts |= purged.counts()
-            return purged
-
-        async def plan(tx: Transaction) -> tuple[Purged, indexing.Prepared, _Tasks]:
-            purged = await _derived(tx, source)
-            tasks = _Tasks(source, purged)
-            await tasks.find(tx)
-            purged.counts_then = await tx.events.counts_then(purged.removed, ())
-            hidden = await tx.findables.found(purged.removed)
-            index = await indexing.prepared(tx, hidden, (), purged.episodes, _rejected)
-            return purged, index, tasks
-
-        async def write(
-            tx: Transaction, made: tuple[Purged, indexing.Prepared, _Tasks]
-        ) -> tuple[Purged, list[Task]]:
-            purged, index, tasks = made
-            # Tasks change without an event of a memory.
-            await tasks.find(tx)
-            context.entry.counts |= purged.counts()
-            await refuse_held(tx)
-            context.entry.ids += [*purged.episodes, *purged.removed]
-            return purged, await self._take_back(tx, purged, index, context.entry)
-
-        made = await commit.planned(self.store, context.namespace, plan)
-        purged, asking = await commit.written(self.store, context, made, plan, write)
+            found, *_ = await _resting(tables, listed.left, texts, listed.citing, sys.maxsize)
+            done.add(found)
+            done.tasks, done.requeued = await _tasks(tables, source, listed.purged)
+            context.entry.counts |= done.counts()
+            return done
+        # Before its texts, or a task would store more.
+        own, _ = await _tasks(tables, source, frozenset())
+        await self._change_tasks(context, own, frozenset(), done)
+        turns = [
+            row
+            for some in batches(sorted(texts), PAGE)
+            for row in await tables.sources.turns_to_reject(some)
+        ]
+        rest = _Rest(texts, turns, listed, done)
+        while True:
+            await self._write_piece(context, rest)
+            if not (rest.turns or rest.listed.left):
+                # Others may have merged some meanwhile, or were still making some of its words.
+                rest.listed = await _listed(tables, texts)
+                if not rest.listed.left:
+                    break
+        ended, asking = await _tasks(tables, source, rest.listed.purged)
+        await self._change_tasks(context, ended, frozenset(), done)
+        await self._change_tasks(context, asking, rest.listed.purged, done)
         self.store.forget(context.namespace)
-        for task in asking:
-            self.transitions.notify(context.namespace, task)
         self.runtime.wake()
-        return purged
+        return done
 
-    async def _take_back(
-        self, tx: Transaction, purged: Purged, index: indexing.Prepared, entry: AuditEntry
-    ) -> list[Task]:
-        now, by, change_id = await tx.moment(), entry.made_by or OPERATOR, entry.change
+    def _entry(self, context: Context) -> AuditEntry:
+        """Return the record of the next transaction: the first has that of the call."""
+        if not context.entry.written:
+            return context.entry
+        return context.entry.part(self.runtime.new_id("rec"))
+
+    async def _write_piece(self, context: Context, rest: _Rest) -> None:
+        context = replace(context, entry=self._entry(context))
+
+        async def write(tx: Transaction, piece: _Piece) -> _Piece:
+            # This waits for its turn: what follows is dated then.
+            await refuse_held(tx)
+            context.entry.counts |= piece.purged.counts()
+            context.entry.ids = [*piece.purged.episodes, *piece.purged.removed]
+            await self._take_back(tx, piece, context.entry)
+            return piece
+
+        plan = partial(self._planned, context.entry.change, rest)
+        made = await commit.planned(self.store, context.namespace, plan)
+        rest.after(await commit.written(self.store, context, made, plan, write))
+
+    async def _planned(self, change_id: str, rest: _Rest, tx: Transaction) -> _Piece:
+        if rest.changed:
+            undone = Histories(await tx.events.undone_of([rest.changed])).taken_back
+            if change_id in undone:
+                raise Stale(f"{undone[change_id]} has taken this purge back. Call it again.")
+        turns = _first(rest.turns, self.rows_max)
+        left = rest.turns[len(turns) :]
+        # Others may have rejected some meanwhile.
+        of_texts = {str(row["episode_id"]) for row in turns}
+        shown = {row["id"] for row in await tx.sources.turns_to_reject(of_texts)}
+        # Once all are hidden, no more memories are made of its words.
+        most = 0 if left else max(0, self.rows_max - sum(map(_rows, turns)))
+        purged, dropped, memories = await _resting(
+            tx, rest.listed.left, rest.texts, rest.listed.citing, most
+        )
+        purged.episodes = sorted(of_texts - {row["episode_id"] for row in left[:1]})
+        witnesses = await tx.memories.witnesses(list(purged.kept))
+        hidden = await tx.findables.found(purged.removed)
+        return _Piece(
+            len(turns),
+            [row for row in turns if row["id"] in shown],
+            bool(turns) and not left,
+            memories,
+            purged,
+            await tx.events.counts_then(purged.removed, ()),
+            dropped,
+            {
+                i: corroborations([one for one in said if one.episode_id not in rest.texts])
+                for i, said in witnesses.items()
+            },
+            bool(await tx.disputes.others(list(purged.removed))),
+            await indexing.prepared(tx, hidden, (), of_texts, partial(_rejected, turns)),
+        )
+
+    async def _take_back(self, tx: Transaction, piece: _Piece, entry: AuditEntry) -> None:
+        now, by, purged = await tx.moment(), entry.made_by or OPERATOR, piece.purged
         await tx.sources.quarantine(purged.removed, RULE, now)
-        await tx.events.correct_counts(purged.counts_then, purged.removed)
-        await tx.sources.reject(purged.episodes, REASON, by, now)
-        await index.write(tx)
-        await tx.sources.forget_citations(list(purged.kept), purged.episodes, now)
-        left = await tx.memories.witnesses(list(purged.kept))
-        await tx.sources.recount({i: corroborations(left[i]) for i in purged.kept})
+        await tx.events.correct_counts(piece.counts_then, purged.removed)
+        await tx.sources.reject(piece.turns, REASON, by, now)
+        await piece.index.write(tx)
+        await tx.sources.forget_citations(piece.dropped, now)
+        await tx.sources.recount(piece.supported)
         await tx.sources.relink(purged.relinked, now)
         await tx.sources.believe(list(purged.restored), now)
-        await commit.settle_ended(tx, now)
-        await tx.erasures.remove_tasks(purged.tasks)
-        # A job that works on the source at this moment has read what is taken back.
-        await tx.erasures.fence(now)
-        await tx.erasures.next_epoch()
-        await restore_turns(tx, purged.again, self.runtime.new_id, now, **{PART_OF: change_id})
+        if piece.disputed:
+            await commit.settle_ended(tx, now)
+        if piece.last:
+            # A job that works on the source at this moment has read what is taken back.
+            await tx.erasures.fence(now)
+            await tx.erasures.next_epoch()
+        part_of = {PART_OF: entry.change}
+        await restore_turns(tx, purged.again, self.runtime.new_id, now, **part_of)
         texts = (one.citation.episode_id for one in purged.restored.values())
         await promise_vectors(tx, self.runtime, texts)
-        tasks = [await tx.tasks.locked(one) for one in purged.requeued]
-        return [
-            await self._requeue(tx, task, purged.removed.keys(), now)
-            for task in tasks
-            if task is not None and not task.status.state.final
-        ]
+
+    async def _change_tasks(
+        self, context: Context, task_ids: Sequence[str], purged: frozenset[str], done: Purged
+    ) -> None:
+        """Delete tasks some at a time; those that have not ended and are about `purged` memories
+        ask again instead.
+        """
+        for some in batches(task_ids, TASKS_AT_ONCE):
+            entry, asking = self._entry(context), list[Task]()
+            async with self.store.transaction(
+                context.namespace, entry=entry, erasing=True, locked=True
+            ) as tx:
+                await refuse_held(tx)
+                now = await tx.moment()
+                if purged:
+                    tasks = [task for one in some if (task := await tx.tasks.locked(one))]
+                    asking = [
+                        await self._requeue(tx, one, purged, now)
+                        for one in tasks
+                        if not one.status.state.final
+                    ]
+                found = Purged(requeued=[one.id for one in asking])
+                found.tasks = [one for one in some if one not in found.requeued]
+                await tx.erasures.remove_tasks(found.tasks)
+                # A job that works on one of them at this moment has read it.
+                await tx.erasures.fence(now)
+                entry.counts |= found.counts()
+            done.add(found)
+            for task in asking:
+                self.transitions.notify(context.namespace, task)
 
     async def _requeue(
-        self, tx: Transaction, task: Task, memory_ids: Collection[str], now: datetime
+        self, tx: Transaction, task: Task, purged: frozenset[str], now: datetime
     ) -> Task:
         """Remove these memories from the questions, answers and proposals of a task."""
         events = await tx.tasks.events(task.id, 0)
         asked = [question for one in events if one.status for question in one.status.questions]
-        removed = {*memory_ids, *(one.id for one in asked if _about(one, memory_ids))}
         await tx.sources.forget_events(
-            task.id, [one.seq for one in events if _asks(one.status, memory_ids)]
+            task.id, [one.seq for one in events if _asks(one.status, purged)]
         )
-        messages = [one for one in task.messages if removed.isdisjoint(texts_in(one.document))]
-        after = replace(task, work=_work(task.work, removed), messages=tuple(messages))
-        if task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, memory_ids):
+        work, messages = task.work, task.messages
+        for gone in (purged, frozenset(one.id for one in asked if _about(one, purged))):
+            work = _work(work, gone)
+            messages = tuple(one for one in messages if gone.isdisjoint(texts_in(one.document)))
+        after = replace(task, work=work, messages=messages)
+        if task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, purged):
             status = TaskStatus(TaskState.WORKING, now)
             after = replace(after, round=task.round + 1, status=status, expires_at=None)
         return await self.transitions.change(tx, task, after)
 
 
-async def _derived(tx: Transaction, source: BadSource) -> Purged:
-    purged = Purged(await tx.sources.episodes(**vars(source)))
-    bad = set(purged.episodes)
-    if bad:
-        cited = await tx.erasures.citations_in(bad)
-        ids = sorted({row["memory_id"] for row in cited})
-        touched = await tx.memories.get(ids, quoted=False)
-        for memory in touched.values():
+async def _listed(tx: Transaction, texts: Collection[str]) -> _Listed:
+    citing, going, gone, kept = set[str](), set[str](), set[str](), list[str]()
+    successors = TopologicalSorter[str]()
+    for some in batches(sorted(texts), PAGE):
+        citing.update(row["memory_id"] for row in await tx.erasures.citations_in(some))
+    for some in batches(sorted(citing), PAGE):
+        for memory in (await tx.memories.get(some, quoted=False)).values():
             if memory.status is Status.QUARANTINED:
-                continue
-            goes = memory.citation.episode_id in bad or _merged(memory)
-            (purged.removed if goes else purged.kept)[memory.id] = memory
-        await _trace(tx, purged)
-        purged.again = {**await cited_only_by(tx, set(purged.removed), bad)}
-    return purged
+                gone.add(memory.id)
+            elif _goes(memory, texts):
+                going.add(memory.id)
+                successors.add(memory.superseded_by or "", memory.id)
+            else:
+                kept.append(memory.id)
+    ordered = [one for one in successors.static_order() if one in going]
+    return _Listed(frozenset(citing), frozenset(going | gone), [*ordered, *kept])
 
 
-@dataclass
-class _Tasks:
-    """Finds the tasks of a source, and those that show what goes with it. Each is read once, and
-    again if it has changed.
+async def _resting(
+    tx: Transaction, ids: Sequence[str], texts: Collection[str], citing: Collection[str], most: int
+) -> tuple[Purged, list[Row], int]:
+    """Return what becomes of the first of these memories, with those that they superseded, `most`
+    together but at least one; the citations that the kept ones lose; and how many of `ids` these
+    are.
     """
-
-    source: BadSource
-    purged: Purged
-    _read: dict[str, int] = field(default_factory=dict)
-
-    async def find(self, tx: Transaction) -> None:
-        versions = await tx.erasure_scan.task_versions()
-        as_read = {one for one, version in versions.items() if self._read.get(one) == version}
-        tasks = as_read.intersection(self.purged.tasks)
-        requeued = as_read.intersection(self.purged.requeued)
-        self._read = versions
-        async for page in tx.erasure_scan.tasks_of(versions.keys() - as_read):
-            for task in page:
-                kept = task.documents
-                request, work, status = kept[:3]
-                ended = TaskState(status["state"]).final
-                shows = not self.purged.removed.keys().isdisjoint(texts_in(kept))
-                if self.source.handed_in(request, work) or (ended and shows):
-                    tasks.add(task.id)
-                elif shows:
-                    requeued.add(task.id)
-        self.purged.tasks, self.purged.requeued = sorted(tasks), sorted(requeued)
+    ids = ids[:most]
+    given_way = await tx.sources.given_way(ids)
+    for taken, one in enumerate(ids):
+        most -= 1 + len(given_way.get(one, ()))
+        if taken and most < 0:
+            ids = ids[:taken]
+            break
+    purged, keeps = Purged(), dict[str, Memory]()
+    for memory in (await tx.memories.get(ids, quoted=False)).values():
+        if memory.status is not Status.QUARANTINED:
+            (purged.removed if _goes(memory, texts) else keeps)[memory.id] = memory
+    freed = await _trace(tx, purged, [one for i in purged.removed for one in given_way.get(i, ())])
+    # At once: others might change them in between, and then neither change could be undone first.
+    keeps |= {i: one for i, one in freed.items() if i in citing}
+    rows = [row for row in await tx.erasures.citations(keeps) if row["episode_id"] in texts]
+    cited = {row["memory_id"] for row in rows}
+    purged.kept = {i: one for i, one in keeps.items() if i in cited}
+    purged.again = {**await cited_only_by(tx, set(purged.removed), texts)}
+    return purged, rows, len(ids)
 
 
-def _rejected(episode: Episode) -> Episode:
-    return replace(episode, turns=tuple(replace(one, hidden=True) for one in episode.turns))
-
-
-def _merged(memory: Memory) -> bool:
-    """True if its text was made from others, by a merger or by a person's answer."""
-    return memory.extractor == PERSON or "merge" in memory.extractor.split("/")
-
-
-async def _trace(tx: Transaction, purged: Purged) -> None:
-    """Find the memories that a removed one superseded: they are active again, or superseded by the
-    next memory of the chain.
+async def _trace(tx: Transaction, purged: Purged, freed: Collection[str]) -> Mapping[str, Memory]:
+    """Find what becomes of the memories that a removed one superseded: they are active again, or
+    superseded by the next memory of the chain that is in no quarantine. Return them.
     """
-    ids = await tx.sources.given_way(list(purged.removed))
-    given_way = await tx.memories.get(ids, quoted=False)
-    for memory in given_way.values():
-        if memory.id in purged.removed:
-            continue
-        by = memory.superseded_by
-        while by in purged.removed:
-            by = purged.removed[by].superseded_by
-        if by is None:
-            purged.restored[memory.id] = memory
-        else:
-            purged.relinked[memory.id] = by
+    read = await tx.memories.get([one for one in freed if one not in purged.removed], quoted=False)
+    found = {i: one for i, one in read.items() if one.status is not Status.QUARANTINED}
+    ends = {i: one.superseded_by for i, one in found.items()}
+    successors = {i: one.superseded_by for i, one in purged.removed.items()}
+    standing: set[str | None] = {None}
+    while unknown := set(ends.values()) - standing:
+        ids = [one for one in unknown if one and one not in successors]
+        others = await tx.memories.get(ids, quoted=False)
+        for one in ids:
+            if one in others and others[one].status is Status.QUARANTINED:
+                successors[one] = others[one].superseded_by
+            else:
+                standing.add(one)
+        ends = {i: _end(successors, by) for i, by in ends.items()}
+    for i, by in ends.items():
+        if by is not None:
+            purged.relinked[i] = by
+        elif found[i].status is Status.SUPERSEDED:
+            purged.restored[i] = found[i]
+    return found
+
+
+def _end(successors: Mapping[str, str | None], memory_id: str | None) -> str | None:
+    while memory_id is not None and memory_id in successors:
+        memory_id = successors[memory_id]
+    return memory_id
+
+
+async def _tasks(
+    tx: Transaction, source: BadSource, purged: frozenset[str]
+) -> tuple[list[str], list[str]]:
+    """Return the tasks of a source and ended ones that show what is purged, which are deleted; and
+    the others that show it.
+    """
+    deleted, requeued = list[str](), list[str]()
+    async for task in tx.erasure_scan.tasks():
+        request, work, status = task.documents[:3]
+        shows = not purged.isdisjoint(texts_in(task.documents))
+        if source.handed_in(request, work) or (shows and TaskState(status["state"]).final):
+            deleted.append(task.id)
+        elif shows:
+            requeued.append(task.id)
+    return deleted, requeued
+
+
+def _first(turns: Sequence[Row], most: int) -> Sequence[Row]:
+    """Return the first of these turns, with about `most` rows together but at least one."""
+    for place, turn in enumerate(turns):
+        most -= _rows(turn)
+        if place and most < 0:
+            return turns[:place]
+    return turns
+
+
+def _rows(turn: Row) -> int:
+    where = span(turn)
+    return 1 + (where.end - where.start) // CHARS_OF_PASSAGE
+
+
+def _rejected(turns: Collection[Row], episode: Episode) -> Episode:
+    rejected = {row["id"] for row in turns}
+    after = (
+        replace(one, hidden=one.hidden or turn_id(episode.id, one.index) in rejected)
+        for one in episode.turns
+    )
+    return replace(episode, turns=tuple(after))
+
+
+def _goes(memory: Memory, texts: Collection[str]) -> bool:
+    """True if a memory that cites these texts rests on them: it was first found there, or its text
+    was made from others, by a merger or by a person's answer.
+    """
+    made_by = memory.extractor
+    merged = made_by == PERSON or "merge" in made_by.split("/")
+    return memory.citation.episode_id in texts or merged

@@ -27,10 +27,12 @@ SpokenTurns = Mapping[str, tuple[str, int]]
 async def cited_only_by(
     tx: Transaction, memory_ids: Collection[str], gone: Collection[str]
 ) -> SpokenTurns:
-    """Return the turns that only these memories cite, except those in episodes that are `gone`."""
+    """Return the turns that only these memories cite, and others in quarantine, except those in
+    episodes that are `gone`.
+    """
     rows = await tx.erasures.citations(memory_ids)
     lost = _covered(row for row in rows if row["episode_id"] not in gone)
-    rows = await tx.erasures.citations_in(lost)
+    rows = await tx.erasures.standing_citations_in(lost)
     still = _covered(row for row in rows if row["memory_id"] not in memory_ids)
     none = Covered(())
     found: dict[str, tuple[str, int]] = {}

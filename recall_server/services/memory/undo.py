@@ -132,8 +132,9 @@ class _Planned:
         self.events += sum(counts.values())
         if self.events > self.events_max:
             raise NotUndoable(
-                f"It changed memories and texts more than {self.events_max:,} times, which is the "
-                "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
+                f"It changed memories and texts {self.events:,} times, and at most "
+                f"{self.events_max:,} are taken back at once, since others wait for it. An "
+                f"operator can run recall undo with RECALL_UNDO_EVENTS_MAX={self.events}."
             )
 
     async def write(self, tx: Transaction, now: datetime) -> None:

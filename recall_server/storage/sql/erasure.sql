@@ -184,6 +184,13 @@ SELECT memory_id, position, episode_id, span_start, span_end
 FROM citations INDEXED BY citations_by_episode
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
+-- query: standing_citations_of_episodes
+SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end
+FROM citations c INDEXED BY citations_by_episode
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
+  AND NOT EXISTS (SELECT 1 FROM memories m
+    WHERE m.namespace = :namespace AND m.id = c.memory_id AND m.status = 'quarantined')
+
 -- query: stored_bytes_of_runs
 SELECT stored_bytes FROM runs WHERE namespace = :namespace AND id IN (:ids...)
 

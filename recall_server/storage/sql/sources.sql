@@ -9,22 +9,21 @@ ORDER BY id
 
 -- query: superseded_by
 -- any scope: an operator asks
-SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
+SELECT id, superseded_by FROM memories
+WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
 
 -- query: believe_again
 -- valid_until is cleared, since it came from the superseding memory.
 UPDATE memories
 SET status = 'active', retired_at = NULL, superseded_by = NULL, valid_until = NULL
-WHERE namespace = :namespace AND id IN (:ids...) AND status = 'superseded'
-RETURNING id
+WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: relink_memory
 UPDATE memories SET superseded_by = :by WHERE namespace = :namespace AND id = :id
 
--- query: drop_citations
+-- query: drop_citation
 DELETE FROM citations
-WHERE namespace = :namespace AND memory_id IN (:ids...) AND episode_id IN (:episodes...)
-RETURNING memory_id, position, episode_id, span_start, span_end
+WHERE namespace = :namespace AND memory_id = :id AND position = :position
 
 -- query: set_reinforcements
 UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespace AND id = :id
@@ -34,20 +33,23 @@ UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespac
 UPDATE memories SET status = 'quarantined', retired_at = COALESCE(retired_at, :now)
 WHERE namespace = :namespace AND id IN (:ids...)
 
+-- query: turns_to_reject
+-- A turn that was imported as hidden (no row in quarantine) stays hidden for good.
+SELECT t.id, t.episode_id, t.span_start, t.span_end
+FROM turns t LEFT JOIN quarantine q ON q.namespace = :namespace AND q.item_id = t.id
+WHERE t.namespace = :namespace AND t.episode_id IN (:ids...)
+  AND (t.state <> 'hidden' OR q.state <> 'rejected')
+ORDER BY t.episode_id, t.position
+
 -- query: reject_turns
--- Earlier reasons stay, but an earlier release is overwritten. Turns rejected before are skipped.
+-- Earlier reasons stay, but an earlier release is overwritten.
 INSERT INTO quarantine (
   namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
 )
 SELECT t.namespace, t.id, t.episode_id, :reasons, 'rejected', :now, :decided_by, :now
-FROM turns t WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...)
-  -- A turn that was imported as hidden (no row in quarantine) stays hidden for good.
-  AND (t.state <> 'hidden' OR EXISTS (SELECT 1 FROM quarantine q
-    WHERE q.namespace = :namespace AND q.item_id = t.id))
+FROM turns t WHERE t.namespace = :namespace AND t.id IN (:turns...)
 ON CONFLICT (namespace, item_id) DO UPDATE
 SET state = 'rejected', decided_by = excluded.decided_by, decided_at = excluded.decided_at
-WHERE quarantine.state <> 'rejected'
-RETURNING item_id, episode_id
 
 -- query: forget_run_events
 DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id AND seq IN (:seqs...)

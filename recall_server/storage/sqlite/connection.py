@@ -79,12 +79,15 @@ class _BatchedConnection(sqlite3.Connection):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._batch: _Batch | None = None
-        self.set_progress_handler(self._over, INSTRUCTIONS)
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if not isinstance(parameters, _Batch):
             return super().execute(sql, parameters)
         self._batch = batch = parameters
+        # Not for steps without a limit: each look waits for what else runs in Python, and while a
+        # transaction writes, all writers would wait with it.
+        limited = batch.within_s is not None
+        self.set_progress_handler(self._over if limited else None, INSTRUCTIONS)
         try:
             for step in batch.steps:
                 if batch.within_s is not None:

@@ -1,6 +1,5 @@
 """The table of erasures: what was erased, in numbers; the digests of texts that must not come back;
-deleting and redacting rows of the tables that the table registry names; and the rows of a source,
-to purge them.
+and deleting and redacting rows of the tables that the table registry names.
 """
 
 import asyncio
@@ -13,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.ids import Namespace
-from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Failure, Row, batches, document, reader
 from recall_server.storage.tables import registry
@@ -295,6 +293,10 @@ class Erasures(BoundTable):
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations_of_episodes", episode_ids)
 
+    async def standing_citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
+        """Like `citations_in`, without those of memories in quarantine."""
+        return await self._by_ids("standing_citations_of_episodes", episode_ids)
+
     async def remove_tasks(self, ids: Iterable[str]) -> None:
         """Delete tasks with all their rows, end their jobs, and return their quota."""
         wanted = sorted(ids)
@@ -509,83 +511,3 @@ def _within(places: ErasedPlaces) -> dict[str, Any]:
         "all_agents": places.agents is None,
         "of_agents": list(places.agents or ()),
     }
-
-
-class Sources(BoundTable):
-    """The rows of a source, for its purge. Writing needs an erasing transaction."""
-
-    async def episodes(self, *, episode_id: str, session_id: str, agent_id: str) -> list[str]:
-        """Return the ids of the texts of a source; "" stands for any."""
-        named = {"episode_id": episode_id, "session_id": session_id, "agent_id": agent_id}
-        return await self._column("id", "episodes_of_source", **named)
-
-    async def turns(self, episode_ids: Collection[str]) -> list[Row]:
-        """Return the turns of these episodes, each with its id, span and state."""
-        return list(await self._by_ids("turns_of_episodes", episode_ids))
-
-    async def given_way(self, memory_ids: Collection[str]) -> list[str]:
-        """Return the memories that one of these has superseded."""
-        return [row["id"] for row in await self._by_ids("superseded_by", memory_ids)]
-
-    async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
-        """Make these memories active again, as if nothing had superseded them."""
-        for row in await self._by_ids("believe_again", memory_ids):
-            self._bound.note(row["id"], EventKind.RESTORED, now)
-
-    async def relink(self, links: Mapping[str, str], now: datetime) -> None:
-        """Set for each memory another one that supersedes it."""
-        await self._bound.many(
-            "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
-        )
-        for one in links:
-            self._bound.note(one, EventKind.SUPERSEDED, now)
-
-    async def forget_citations(
-        self, memory_ids: Collection[str], episode_ids: Collection[str], now: datetime
-    ) -> None:
-        rows = await self._by_ids("drop_citations", memory_ids, episodes=sorted(episode_ids))
-        dropped: dict[str, list[tuple[int, str, int, int]]] = {}
-        for memory_id, *citation in sorted(tuple(row.values()) for row in map(dict, rows)):
-            dropped.setdefault(memory_id, []).append(tuple(citation))
-        for memory_id, citations in dropped.items():
-            self._bound.note(memory_id, EventKind.UNCITED, now, dropped=citations)
-
-    async def recount(self, reinforcements: Mapping[str, int]) -> None:
-        """Set how often each memory was reinforced."""
-        await self._bound.many(
-            "set_reinforcements",
-            [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
-        )
-
-    async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
-        """Hide these memories, none of which is in quarantine, from everybody; their rows and
-        events stay.
-        """
-        await self._bound.send("quarantine_memories", ids=sorted(memory_ids), now=now)
-        for one in memory_ids:
-            self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
-
-    async def reject(
-        self, episode_ids: Collection[str], reason: str, by: str, now: datetime
-    ) -> None:
-        """Hide all turns of these texts, with the reason; the texts themselves stay."""
-        rows = await self._bound.fetch(
-            "reject_turns",
-            episodes=sorted(episode_ids),
-            reasons=Document([reason]),
-            decided_by=by,
-            now=now,
-        )
-        await self._bound.send("hide_turns", ids=[row["item_id"] for row in rows])
-        for row in rows:
-            self._bound.note(
-                row["item_id"],
-                EventKind.REJECTED,
-                now,
-                episode_id=row["episode_id"],
-                reason=reason,
-            )
-
-    async def forget_events(self, task_id: str, seqs: Collection[int]) -> None:
-        if seqs:
-            await self._bound.send("forget_run_events", id=task_id, seqs=sorted(seqs))
