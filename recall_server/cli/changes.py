@@ -85,7 +85,7 @@ def undo(
     verb = "would be" if dry_run else "are"
     memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
     for one in done["undone"]:
-        echo(f"undone {one}")
+        echo(f"{'would undo' if dry_run else 'undone'} {one}")
     echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
     echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
     if done["change_id"] is not None:
