@@ -191,9 +191,11 @@ def test_people_see_what_the_clients_of_this_machine_stored() -> None:
     recall("add", "I'm allergic to penicillin.", "--db", local)
 
     elsewhere = recall("list")
+    examined = recall("doctor")
     recall("create-token", "alice")
     here = recall("list")
 
+    refused(examined, "DATABASE_UNUSABLE", str(local))
     assert "allergic to penicillin" in elsewhere.out
     assert here.out == "There are no memories here.\n"
 
