@@ -85,7 +85,7 @@ def undo(
     verb = "would be" if dry_run else "are"
     memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
     for one in done["undone"]:
-        echo(f"undone {one}")
+        echo(f"{'would undo' if dry_run else 'undone'} {one}")
     echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
     echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
     if done["change_id"] is not None:
@@ -252,8 +252,8 @@ def drawn(found: Json, now: datetime) -> Iterator[str]:
             start, end = scale.places(interval)
             bar = " " * start + mark * max(1, end - start) + ("→" if interval.end is None else "")
             yield f"{name:{LABEL_CHARS}} {bar}"
-    dates = f"{scale.first:%Y-%m-%d}".ljust(BAR_CHARS - 10) + f"{scale.last:%Y-%m-%d}"
-    yield f"{'':{LABEL_CHARS}} {dates}"
+    first, last = scale.ends
+    yield f"{'':{LABEL_CHARS}} {first}{last:>{BAR_CHARS - len(first)}}"
     for gap in found["gaps"]:
         yield f"gap      {_days(_interval(gap))}: nothing is known to have been true"
     values = {memory["id"]: _value(memory) for memory in found["values"]}
@@ -282,8 +282,8 @@ def drawing(found: Json, now: datetime) -> str:
                 f'height="8" fill="{color}"><title>{title}</title></rect>'
             )
     height = 40 + len(found["values"]) * _ROW
-    for x, moment in ((_LEFT, scale.first), (_LEFT + _WIDTH - 70, scale.last)):
-        parts.append(f'<text x="{x}" y="{height - 8}">{moment:%Y-%m-%d}</text>')
+    for x, side, date in zip((_LEFT, _LEFT + _WIDTH), ("start", "end"), scale.ends, strict=True):
+        parts.append(f'<text x="{x}" y="{height - 8}" text-anchor="{side}">{date}</text>')
     title = escape(f"{found['attribute']} of {found['entity']}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 20} {height}" '
@@ -299,6 +299,12 @@ class _Scale:
         self._now = now
         self._places = places
         self._seconds = (self.last - self.first).total_seconds() or 1.0
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The dates at the ends; the times within one day."""
+        known = "%Y-%m-%dT%H:%M:%SZ" if self.first.date() == self.last.date() else "%Y-%m-%d"
+        return f"{self.first:{known}}", f"{self.last:{known}}"
 
     def places(self, interval: Interval) -> tuple[int, int]:
         start, end = interval.start, interval.until(self._now)

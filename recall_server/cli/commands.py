@@ -69,10 +69,7 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
     """List every unsafe setting, file mode and privilege; exit with 1 if a server would
     not start.
     """
-    chosen = settings(db)
-    if isinstance(chosen.database, Path) and not chosen.database.exists():
-        fail(f"There is no database at {chosen.database}. Name it with --db.", "DATABASE_UNUSABLE")
-    findings = asyncio.run(_examined(chosen))
+    findings = asyncio.run(_examined(existing_settings(db)))
     if as_json:
         print_json([asdict(one) for one in findings])
     else:

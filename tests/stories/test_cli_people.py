@@ -191,9 +191,11 @@ def test_people_see_what_the_clients_of_this_machine_stored() -> None:
     recall("add", "I'm allergic to penicillin.", "--db", local)
 
     elsewhere = recall("list")
+    examined = recall("doctor")
     recall("create-token", "alice")
     here = recall("list")
 
+    refused(examined, "DATABASE_UNUSABLE", str(local))
     assert "allergic to penicillin" in elsewhere.out
     assert here.out == "There are no memories here.\n"
 
@@ -229,12 +231,15 @@ async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
 async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
     await alice("add", "Ana: I live in Porto.")
     [added] = (await alice("changes", "--json")).json()["changes"]
+    shown = await alice("undo", "alice", added["id"], "--dry-run")
     undone = await alice("undo", "alice", added["id"])
     without = await alice("list")
     again = await alice("undo", only(r"To have it again, undo (\S+)\.", undone.out))
     listed = await alice("list")
 
-    assert f"undone {added['id']}" in undone.out
+    assert shown.out.startswith(f"would undo {added['id']}\n")
+    assert "undone" not in shown.out
+    assert undone.out.startswith(f"undone {added['id']}\n")
     assert without.out == "There are no memories here.\n"
     assert again.code == 0
     assert "Ana lives in Porto." in listed.out

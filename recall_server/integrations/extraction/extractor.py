@@ -22,12 +22,13 @@ class Passage:
 
 
 def candidates_max(passage: Passage) -> int:
-    """Return how many memories a passage may give: one per 30 bytes of UTF-8, and at least five.
+    """Return how many memories a passage may give: one per 30 bytes of UTF-8, and at least 20, as
+    the items of a list are short.
 
     A Chinese sentence of 20 characters says as much as an English one of 60.
     """
     said = (passage.text[turn.span.start : turn.span.end] for turn in passage.turns)
-    return max(5, sum(len(words.encode("utf-8", "replace")) for words in said) // 30)
+    return max(20, sum(len(words.encode("utf-8", "replace")) for words in said) // 30)
 
 
 class Extractor(Protocol):

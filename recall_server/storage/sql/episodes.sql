@@ -14,7 +14,10 @@ SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id,
     LIMIT 1) AS has_forgotten
 
 -- fragment: superseded
-SELECT d.item_id AS id, m.superseded_by, COALESCE(m.valid_until, m.retired_at) AS until
+-- `began`: when it began to be true; it never was, if it ended then.
+SELECT d.item_id AS id, m.superseded_by, COALESCE(m.valid_until, m.retired_at) AS until,
+  (SELECT b.valid_from FROM memories b
+    WHERE b.namespace = :namespace AND b.id = c.memory_id) AS began
 
 -- fragment: cited_words
 -- CROSS JOIN fixes the order of the tables; for the index see citations_of_episodes.

@@ -403,8 +403,9 @@ def passages_of(
     last: dict[str, Row] = {}
     said_at = {row["id"]: moment(row["said_at"] or row["occurred_at"]) for row in rows}
     for one in superseded:
-        # What was said again after the end holds again: another memory cites it.
-        if one["id"] in said_at and said_at[one["id"]] <= moment(one["until"]):
+        # What was said again after the end holds again, unless it never did.
+        until, began, said = moment(one["until"]), one["began"], said_at.get(one["id"])
+        if said and (said <= until or (began and until <= moment(began))):
             last[one["id"]] = one
     return {
         row["id"]: _item(row, forgotten.get(row["episode_id"], ()), last.get(row["id"]))

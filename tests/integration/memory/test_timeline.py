@@ -171,6 +171,23 @@ async def test_it_is_drawn_in_eighty_characters_and_as_svg(open_app: Open, clock
     assert "Ghent" in svg
 
 
+async def test_within_one_day_the_drawing_names_the_times_at_its_ends(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        await said(application, clock, "Porto")
+        clock.pass_(timedelta(minutes=90))
+        await said(application, clock, "Ghent")
+        found = await asked(application)
+        clock.pass_(timedelta(minutes=90))
+
+    lines = list(drawn(timeline(found), clock.time))
+
+    assert lines[-1].split() == ["2026-03-01T12:00:00Z", "2026-03-01T15:00:00Z"]
+    assert max(map(len, lines)) <= 80
+
+
 async def test_a_timeline_is_as_it_was_known_at_a_moment_and_of_what_was_true_at_one(
     open_app: Open, clock: Clock
 ) -> None:

@@ -1249,6 +1249,21 @@ def test_a_passage_gives_no_more_than_the_port_allows() -> None:
     assert [one.span.start for one in found] == sorted(one.span.start for one in found)
 
 
+def test_every_item_of_a_list_of_short_items_is_kept() -> None:
+    items = ("6 eggs", "2 lemons", "AA batteries", "cat food", "3 onions", "5 limes", "8 figs")
+    text = "Shopping list\n" + "\n".join(f"- {item}" for item in items)
+
+    assert [one.text for one in extract(text)] == [f"Shopping list: {item}." for item in items]
+
+
+def test_every_row_of_a_small_table_is_kept() -> None:
+    rows = [f"2026-01-{day:02},{room},8.9" for day in (5, 12, 19) for room in ("attic", "cellar")]
+
+    found = extract("\n".join(("date,room,temperature", *rows)))
+
+    assert [one.text.partition(": ")[2] for one in found] == [f"{row}." for row in rows]
+
+
 def test_the_same_is_proposed_once() -> None:
     assert len(extract("I live in Rome. Yes, I live in Rome!")) == 1
 

@@ -9,8 +9,11 @@ from recall_server.application import Application
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.moments import Past
+from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.query import ItemKind, SearchMode
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.tasks.reviews import ReviewKind
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter
 from tests.support.extractors import Scripted
@@ -132,3 +135,29 @@ async def test_words_that_no_longer_hold_are_no_repetition_of_those_that_do(
 
     porto = [hit for hit in hits if "Porto" in hit.text]
     assert {hit.item.superseded_by is None for hit in porto} == {True, False}
+
+
+@pytest.mark.parametrize("known_then", [False, True], ids=["now", "as was known then"])
+async def test_a_repetition_of_the_side_that_an_answer_dropped_is_superseded_with_it(
+    open_app: Open, clock: Clock, *, known_then: bool
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        services = application.services
+        await services.tasks.set_policy(context(application), Policy.ASK)
+        await stored(
+            application, clock, "Kim: I live in Oslo.", "Pat: Kim lives in Bergen.",
+            "Kim: I live in Bergen.",
+        )  # fmt: skip
+        before = await asked(application, "Where does Kim live?")
+        reviews, kinds = services.reviews, {ReviewKind.DISPUTE}
+        [dispute] = await reviews.waiting(context(application), kinds, limit=10)
+        await reviews.answer(context(application), dispute.id, Choice.KEEP_EXISTING)
+        past = Past(known_at=clock()) if known_then else Past()
+        clock.pass_(timedelta(days=1))
+        hits = await asked(application, "Where does Kim live?", past=past)
+
+    assert [hit.item.superseded_by for hit in before] == [None] * len(before)
+    assert hits[0].text == "Kim lives in Oslo."
+    assert len(hits) == 3
+    assert {hit.item.superseded_by for hit in hits[1:]} == {hits[0].item.id}
