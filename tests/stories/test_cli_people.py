@@ -127,6 +127,18 @@ async def test_what_is_held_in_quarantine_is_not_said_to_be_found(alice: Any) ->
     assert "Ana lives in Porto." in added.out
 
 
+async def test_who_adds_a_secret_is_told_that_it_is_not_kept(alice: Any) -> None:
+    one = await alice("add", "Wi-Fi password: seven-otters-42")
+    two = await alice("add", "Wi-Fi password: seven-otters-42\nGate password: nine-herons-17")
+    as_json = (await alice("add", "Door password: five-hares-23", "--json")).json()
+    plain = await alice("add", "Ana: I live in Porto.")
+
+    assert "\n1 secret in it is masked and not kept here: keep " in one.out
+    assert "\n2 secrets in it are masked and not kept here: keep " in two.out
+    assert as_json["masked"] == 1
+    assert "masked" not in plain.out
+
+
 async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice: Any) -> None:
     added = await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
     moved = await alice("add", "alice", "Ana: I live in Lisbon.", "--tag", "home")

@@ -220,6 +220,8 @@ def reported(one: Report, _: Arguments | None = None) -> Json:
     }
     if one.unclear:
         shown["unclear"] = list(one.unclear)
+    if one.masked:
+        shown["masked"] = one.masked
     if one.change_id:
         shown["change_id"] = one.change_id
     if one.episode_id:

@@ -108,6 +108,7 @@ class Report:
     `unclear`: the memories that match equally well, if there are several.
     `change_id`: the id by which this can be undone.
     `held`: the words are in quarantine.
+    `masked`: how many secrets in the words were written over.
     """
 
     intent: Intent
@@ -119,6 +120,7 @@ class Report:
     change_id: str | None = None
     dry_run: bool = False
     held: bool = False
+    masked: int = 0
 
 
 @dataclass(frozen=True)
@@ -335,7 +337,12 @@ class Intents:
             return made
 
         held = not said.candidates and any(turn.hidden for turn in episode.turns)
-        report = Report(wish.intent, Plan(), self.ingest.thresholds, target.considered, held=held)
+        masked = context.entry.counts.get("masked", 0)
+        report = Report(
+            *(wish.intent, Plan(), self.ingest.thresholds, target.considered),
+            held=held,
+            masked=masked,
+        )
         placed = Context(context.entry, scope)
         if wish.dry_run:
             async with self.store.view(placed) as tx:
