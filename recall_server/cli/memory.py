@@ -225,7 +225,10 @@ def edit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
 ) -> str:
     """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
-    return str(done["message"])
+    new = [one["memory_id"] for one in done["changes"] if one["change"] == "added"]
+    made = f" The new version is {new[0]}." if any(new) else ""
+    undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
+    return f"{done['message']}{made}{undo}"
 
 
 @asks(operations.memories.DELETE_MEMORY, without={"erase"})

@@ -236,8 +236,12 @@ async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
     if edited.code:  # On a server the token must have `memory:admin`.
         refused(edited, "INSUFFICIENT_SCOPE", "memory:admin")
     else:
-        assert shown.code == 0
-        assert "Ana lives in Lisbon." in listed.out
+        new = only(r"The new version is (mem_\w+)\.", edited.out)
+        undone = await alice("undo", only(r"To take it back, undo (\S+)\.", edited.out))
+        again = await alice("list")
+        assert (shown.code, shown.out.count("mem_"), shown.out.count("undo")) == (0, 0, 0)
+        assert (new in listed.out, "Ana lives in Lisbon." in listed.out) == (True, True)
+        assert (undone.code, memory_id in again.out, new in again.out) == (0, True, False)
 
 
 async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
