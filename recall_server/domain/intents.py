@@ -33,30 +33,32 @@ class Thresholds:
 # Opening words that say that the rest is to be forgotten, or is a correction: a table for each
 # language that extraction reads.
 # Possessive: blanks could be shared out in as many ways as there are of them, each tried in turn.
-_POLITE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)(?:\s*+,)?+\s++"
+_PLEASE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)"
+_POLITE = rf"{_PLEASE}(?:\s*+,)?+\s++"
+_LAST = re.compile(rf"(?:,\s?|\s){_PLEASE}\s?[.!]?\Z", re.IGNORECASE)
 # Verbs that ask to forget; links after which any text is to be forgotten; what is to be forgotten
 # without a link, as it belongs to somebody; and words for all that is known of something.
 _NAME = r"(?-i:[^\W\d_a-z][\w.-]*+)"
 _NAMES = rf"(?:{_NAME}\s++){{0,2}}"
 _FEW = r"(?:\s++[^\s,;:.!?]++){1,6}+"
-_END = r"\s*+[.!]?\s*+\Z"
+_END = rf"(?:,\s?{_PLEASE})?+\s*+[.!]?\s*+\Z"
 
 
-class _Asked(NamedTuple):
+class _Forgetting(NamedTuple):
     verbs: str
     links: str
     own: str
     all: str
 
 
-_ASKED = {
-    "en": _Asked(
+_FORGETTING = {
+    "en": _Forgetting(
         r"(?:forget|unlearn|do(?:n['’]t|\s+not)\s+remember|stop\s+remembering)",
         r"(?:\s+(?:that|about)\b|\s*:)",
         rf"(?:my|our|his|her|their|(?:the\s++[\w-]++|{_NAMES}{_NAME})['’]s){_FEW}",
         r"(?:everything|all)(?:\s++(?:that\s++)?you\s++know)?(?:\s++(?:about|of|on))?",
     ),
-    "de": _Asked(
+    "de": _Forgetting(
         r"(?:vergiss|vergesst|vergessen\s+sie|merk(?:e|en\s+sie)?\s+dir\s+nicht(?:\s+mehr)?)"
         r"(?:\s+bitte)?",
         r"\s*(?:,\s*dass\b|:)",
@@ -64,14 +66,14 @@ _ASKED = {
         rf"|(?:den|die|das)(?:\s++\w++){{1,4}}?\s++von\s++{_NAMES}{_NAME})",
         r"alles(?:\s++(?:über|zu|von))?",
     ),
-    "es": _Asked(
+    "es": _Forgetting(
         r"(?:olvida|olvide|olv[ií]date\s+de|olv[ií]dese\s+de|no\s+recuerdes|deja\s+de\s+recordar)",
         r"(?:\s+que\b|\s*:)",
         rf"(?:(?:mis?|sus?|nuestr[oa]s?){_FEW}"
         rf"|(?:el|las?|los)(?:\s++\w++){{1,5}}?\s++de\s++{_NAMES}{_NAME})",
         r"todo(?:\s++lo\s++que\s++sabes)?(?:\s++(?:sobre|de))?",
     ),
-    "fr": _Asked(
+    "fr": _Forgetting(
         r"(?:oublie|oubliez|ne\s+retiens\s+pas|ne\s+retenez\s+pas)",
         r"(?:\s+qu(?:e\b|['’])|\s*:)",
         rf"(?:(?:mon|ma|mes|son|sa|ses|notre|nos|leurs?){_FEW}"
@@ -86,7 +88,7 @@ _FORGET = {
         rf"{one.verbs}\s++(?={one.own}{_END})",
         rf"{one.verbs}\s++{one.all}(?=(?:{_FEW})?{_END})",
     )
-    for name, one in _ASKED.items()
+    for name, one in _FORGETTING.items()
 } | {
     # Without a "please" or a colon, 忘记 says what somebody forgot.
     "zh": (
@@ -97,10 +99,10 @@ _FORGET = {
 }
 # The text after such an opening may be to be forgotten, or goes on otherwise: "Forget the importer,
 # we ship without it."
-_MAY_FORGET = {name: (rf"{one.verbs}\s",) for name, one in _ASKED.items()} | {
-    "de": (rf"{_ASKED['de'].verbs}\s", r"merk(?:e|en\s+sie)?\s+dir\s(?=[^,;:.!?]*\bnicht\b)")
+_MAY_FORGET = {name: (rf"{one.verbs}\s",) for name, one in _FORGETTING.items()} | {
+    "de": (rf"{_FORGETTING['de'].verbs}\s", r"merk(?:e|en\s+sie)?\s+dir\s(?=[^,;:.!?]*\bnicht\b)")
 }
-_ALL = {name: (rf"{one.verbs}\s++{one.all}\b",) for name, one in _ASKED.items()}
+_ALL = {name: (rf"{one.verbs}\s++{one.all}\b",) for name, one in _FORGETTING.items()}
 # The text after such an opening is the correct statement.
 _CORRECT = {
     "en": (
@@ -183,7 +185,7 @@ def statement(intent: Intent, text: str) -> str:
     said = text.strip()
     openings = {Intent.FORGET: (FORGET, MAY_FORGET), Intent.CORRECT: (CORRECT,)}.get(intent, ())
     opening = next((found for one in openings if (found := one.match(said))), None)
-    return (said[opening.end() :] if opening else said) or said
+    return (_LAST.sub("", said[opening.end() :]) if opening else said) or said
 
 
 # Two memories match equally well if their scores are at most this far apart.

@@ -221,7 +221,7 @@ async def test_what_is_asked_to_be_forgotten_without_a_that_is_forgotten(running
     kept = {
         "Forget my phone number.": "My phone number is 01632 960 418.",
         "Forget Tom's phone number.": "Tom's phone number is 01632 960 419.",
-        "Don't remember my address.": "My address is 4 Elm Street, Graz.",
+        "Don't remember my address, please.": "My address is 4 Elm Street, Graz.",
         "Vergiss meine Telefonnummer.": "Meine Telefonnummer ist 0170 1234567.",
         "Vergiss Toms Telefonnummer.": "Toms Telefonnummer ist 0170 7654321.",
         "Olvida mi número de teléfono.": "Mi número de teléfono es 612 345 678.",
@@ -275,6 +275,7 @@ async def test_everything_about_something_is_not_forgotten_by_one_call(
         status, code, detail = await refused(http, asked)
         by_intent = await refused(http, asked, intent="forget")
         none = await refused(http, "Forget everything about zyntrox.")
+        whole = await refused(http, "Forget everything.")
         after = await active(http)
 
     trips = {one["memory_id"] for one in shown["considered"]}
@@ -282,7 +283,7 @@ async def test_everything_about_something_is_not_forgotten_by_one_call(
     assert len(trips) == 2
     assert trips == set(shown["unclear"])
     assert all(one in detail for one in trips)
-    assert none[:2] == (404, "MATCH_NOT_FOUND")
+    assert none[:2] == whole[:2] == (404, "MATCH_NOT_FOUND")
     assert after == before
 
 

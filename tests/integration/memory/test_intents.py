@@ -68,6 +68,7 @@ STEPS = 40
         ("忘れないでください。", Intent.REMEMBER),
         ("Forget my phone number.", Intent.FORGET),
         ("Please forget Tom's phone number!", Intent.FORGET),
+        ("Forget my phone number, please.", Intent.FORGET),
         ("Forget Dr. Falk’s phone number", Intent.FORGET),
         ("Forget the dentist's address.", Intent.FORGET),
         ("Forget everything about the Porto trip.", Intent.FORGET),
