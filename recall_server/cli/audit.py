@@ -53,7 +53,10 @@ async def tail(
     built: Application,
     name: AnyName = None,
     tail: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
+        int,
+        typer.Option(
+            "--tail", "--limit", min=1, max=10_000, help="How many of the newest records."
+        ),
     ] = 20,
     named: Annotated[
         str | None, typer.Option("--namespace", help="The same as NAMESPACE.", show_default=False)
@@ -151,7 +154,12 @@ async def checkpoint(built: Application, name: AnyName = None) -> None:
 @app.command()
 def verify(
     file: Annotated[
-        Path | None, typer.Argument(metavar="EXPORT", show_default="the database")
+        Path | None,
+        typer.Argument(
+            metavar="[EXPORT|NAMESPACE]",
+            help="A file, or a namespace of the database.",
+            show_default="all namespaces",
+        ),
     ] = None,
     *,
     checkpoints: Annotated[
@@ -181,8 +189,11 @@ def verify(
     An export needs no database and no network. Without --checkpoints a cut-off end cannot be
     detected, nor a log that was rewritten with the server's own key.
     """
+    if file is not None and name is None and not file.exists():
+        typer.echo(f"There is no export {file}: this is taken for a namespace.", err=True)
+        file, name = None, str(file)
     if file is not None:
-        if file.exists() and (db is not None or name is not None):
+        if db is not None or name is not None:
             fail("Give an export, or a database with --db and --namespace.")
         _verify_export(file, checkpoints, key, archive or [], as_json=as_json)
         return
@@ -212,11 +223,6 @@ def verify(
 def _verify_export(
     file: Path, checkpoints: Path | None, key: Path | None, archive: list[Path], *, as_json: bool
 ) -> None:
-    if not file.exists():
-        fail(
-            f"There is no export {file}. To verify the records of a namespace in a database, say "
-            f"--namespace {file}."
-        )
     try:
         with file.open(encoding="utf-8", newline="\n") as opened:
             lines = Digested(opened)

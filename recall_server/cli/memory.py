@@ -80,8 +80,9 @@ async def add(
     )
     with waiting("Making memories of it"):
         job = await target.made_of(stored["job_id"])
+    masked = stored.get("masked", 0)
     if as_json:
-        print_json(job)
+        print_json(job | ({"masked": masked} if masked else {}))
         return
     if held := job["held_turns"]:
         turns = "1 turn reads" if held == 1 else f"{held} turns read"
@@ -97,6 +98,12 @@ async def add(
         echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
     for memory_id in job["memory_ids"]:
         _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
+    if masked:
+        secrets = "1 secret in it is" if masked == 1 else f"{masked} secrets in it are"
+        echo(
+            f"{secrets} masked and not kept here: keep what you need of that elsewhere. "
+            "RECALL_MASK_SECRETS=false turns masking off."
+        )
 
 
 _ASKED = {"query", *InTime.model_fields}
@@ -218,7 +225,10 @@ def edit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
 ) -> str:
     """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
-    return str(done["message"])
+    new = [one["memory_id"] for one in done["changes"] if one["change"] == "added"]
+    made = f" The new version is {new[0]}." if any(new) else ""
+    undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
+    return f"{done['message']}{made}{undo}"
 
 
 @asks(operations.memories.DELETE_MEMORY, without={"erase"})

@@ -125,7 +125,7 @@ class Database(Target):
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
         assert operation.handler is not None
-        arguments = _arguments(operation).parse(_given(given), operation.name)
+        arguments = _arguments(operation).parse(_given(operation, given), operation.name)
         operator = Caller(self._ns, PROTOCOL, OPERATOR)
         asked = operation.becomes(arguments, OPERATOR) if operation.becomes else operation
         audit = self._built.services.audit
@@ -157,7 +157,7 @@ class Server(Target):
         self._http = http
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
-        route, rest = operation.http[0], _given(given)
+        route, rest = operation.http[0], _given(operation, given)
         path = route.path
         for name in [name for name in rest if f"{{{name}}}" in path]:
             path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
@@ -459,5 +459,12 @@ def _arguments(operation: Operation) -> type[Arguments]:
     return operation.http[0].arguments or operation.arguments
 
 
-def _given(given: Json) -> Json:
-    return {name: value for name, value in given.items() if value not in (None, "", [], ())}
+def _given(operation: Operation, given: Json) -> Json:
+    """Leave out what is empty, but a required text: its error says that it is empty."""
+    path, fields = operation.http[0].path, _arguments(operation).model_fields
+    return {
+        name: value
+        for name, value in given.items()
+        if value not in (None, "", [], ())
+        or (value == "" and fields[name].is_required() and f"{{{name}}}" not in path)
+    }

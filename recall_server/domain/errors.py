@@ -195,9 +195,7 @@ class MatchNotFound(NotFound):
 
 
 class MatchAmbiguous(Stale):
-    """Several memories match these words as well as each other. Send the memory_id of the one that
-    is meant.
-    """
+    """Any of several memories may be meant by these words. Send the memory_id of the right one."""
 
 
 class MemorySuperseded(Stale):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from recall_server.domain.attributes import SubjectAliases
 from recall_server.domain.extraction import Candidate
@@ -32,24 +33,63 @@ class Thresholds:
 # Opening words that say that the rest is to be forgotten, or is a correction: a table for each
 # language that extraction reads.
 # Possessive: blanks could be shared out in as many ways as there are of them, each tried in turn.
-_POLITE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)(?:\s*+,)?+\s++"
+_PLEASE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)"
+_POLITE = rf"{_PLEASE}(?:\s*+,)?+\s++"
+_LAST = re.compile(rf"(?:,\s?|\s){_PLEASE}\s?[.!]?\Z", re.IGNORECASE)
+# Verbs that ask to forget; links after which any text is to be forgotten; what is to be forgotten
+# without a link, as it belongs to somebody; and words for all that is known of something.
+_NAME = r"(?-i:[^\W\d_a-z][\w.-]*+)"
+_NAMES = rf"(?:{_NAME}\s++){{0,2}}"
+_FEW = r"(?:\s++[^\s,;:.!?]++){1,6}+"
+_END = rf"(?:,\s?{_PLEASE})?+\s*+[.!]?\s*+\Z"
+
+
+class _Forgetting(NamedTuple):
+    verbs: str
+    links: str
+    own: str
+    all: str
+
+
+_FORGETTING = {
+    "en": _Forgetting(
+        r"(?:forget|unlearn|do(?:n['’]t|\s+not)\s+remember|stop\s+remembering)",
+        r"(?:\s+(?:that|about)\b|\s*:)",
+        rf"(?:my|our|his|her|their|(?:the\s++[\w-]++|{_NAMES}{_NAME})['’]s){_FEW}",
+        r"(?:everything|all)(?:\s++(?:that\s++)?you\s++know)?(?:\s++(?:about|of|on))?",
+    ),
+    "de": _Forgetting(
+        r"(?:vergiss|vergesst|vergessen\s+sie|merk(?:e|en\s+sie)?\s+dir\s+nicht(?:\s+mehr)?)"
+        r"(?:\s+bitte)?",
+        r"\s*(?:,\s*dass\b|:)",
+        rf"(?:(?:mein|unser|sein|ihr)(?:e[mnrs]?)?{_FEW}|{_NAMES}{_NAME}(?<=s)['’]?\s++{_NAME}"
+        rf"|(?:den|die|das)(?:\s++\w++){{1,4}}?\s++von\s++{_NAMES}{_NAME})",
+        r"alles(?:\s++(?:über|zu|von))?",
+    ),
+    "es": _Forgetting(
+        r"(?:olvida|olvide|olv[ií]date\s+de|olv[ií]dese\s+de|no\s+recuerdes|deja\s+de\s+recordar)",
+        r"(?:\s+que\b|\s*:)",
+        rf"(?:(?:mis?|sus?|nuestr[oa]s?){_FEW}"
+        rf"|(?:el|las?|los)(?:\s++\w++){{1,5}}?\s++de\s++{_NAMES}{_NAME})",
+        r"todo(?:\s++lo\s++que\s++sabes)?(?:\s++(?:sobre|de))?",
+    ),
+    "fr": _Forgetting(
+        r"(?:oublie|oubliez|ne\s+retiens\s+pas|ne\s+retenez\s+pas)",
+        r"(?:\s+qu(?:e\b|['’])|\s*:)",
+        rf"(?:(?:mon|ma|mes|son|sa|ses|notre|nos|leurs?){_FEW}"
+        rf"|(?:l['’]|l[ea]s?\s++)\w++(?:\s++\w++){{0,4}}?\s++(?:de\s++|d['’]){_NAMES}{_NAME})",
+        r"tout(?:\s++ce\s++que\s++tu\s++sais)?(?:\s++(?:sur|de))?",
+    ),
+}
 # The text after such an opening is to be forgotten.
 _FORGET = {
-    "en": (
-        (
-            r"(?:forget|unlearn|do(?:n['’]t|\s+not)\s+remember|stop\s+remembering)"
-            r"(?:\s+(?:that|about)\b|\s*:)"
-        ),
-    ),
-    "de": (
-        r"(?:vergiss|vergesst|vergessen\s+sie)(?:\s+bitte)?\s*(?:,\s*dass\b|:)",
-        r"merk(?:e|en\s+sie)?\s+dir\s+nicht(?:\s+mehr)?\s*(?:,\s*dass\b|:)",
-    ),
-    "es": (
-        r"(?:olvida|olvide|olv[ií]date\s+de|olv[ií]dese\s+de|no\s+recuerdes)(?:\s+que\b|\s*:)",
-        r"deja\s+de\s+recordar(?:\s+que\b|\s*:)",
-    ),
-    "fr": (r"(?:oublie|oubliez|ne\s+retiens\s+pas|ne\s+retenez\s+pas)(?:\s+qu(?:e\b|['’])|\s*:)",),
+    name: (
+        f"{one.verbs}{one.links}",
+        rf"{one.verbs}\s++(?={one.own}{_END})",
+        rf"{one.verbs}\s++{one.all}(?=(?:{_FEW})?{_END})",
+    )
+    for name, one in _FORGETTING.items()
+} | {
     # Without a "please" or a colon, 忘记 says what somebody forgot.
     "zh": (
         r"(?:请(?:忘记|忘掉)|(?:忘记|忘掉|忘了)[:：,，])",
@@ -57,6 +97,12 @@ _FORGET = {
     ),
     "ja": (r"(?:忘れて(?:ください)?|覚えないで(?:ください)?)[:：、]",),
 }
+# The text after such an opening may be to be forgotten, or goes on otherwise: "Forget the importer,
+# we ship without it."
+_MAY_FORGET = {name: (rf"{one.verbs}\s",) for name, one in _FORGETTING.items()} | {
+    "de": (rf"{_FORGETTING['de'].verbs}\s", r"merk(?:e|en\s+sie)?\s+dir\s(?=[^,;:.!?]*\bnicht\b)")
+}
+_ALL = {name: (rf"{one.verbs}\s++{one.all}\b",) for name, one in _FORGETTING.items()}
 # The text after such an opening is the correct statement.
 _CORRECT = {
     "en": (
@@ -98,6 +144,8 @@ def _compiled(table: Mapping[str, tuple[str, ...]]) -> re.Pattern[str]:
 
 
 FORGET = _compiled(_FORGET)
+MAY_FORGET = _compiled(_MAY_FORGET)
+ALL = _compiled(_ALL)
 CORRECT = _compiled(_CORRECT)
 LANGUAGES = frozenset(_FORGET) & frozenset(_CORRECT)
 
@@ -122,18 +170,32 @@ def intended(intent: Intent, text: str, memory_id: str) -> Intent:
     return Intent.CORRECT if memory_id or CORRECT.match(text.strip()) else Intent.REMEMBER
 
 
+def may_forget(text: str) -> bool:
+    """Return whether a text begins as if it asked to forget something."""
+    return MAY_FORGET.match(text.strip()) is not None
+
+
+def forgets_all(text: str) -> bool:
+    """Return whether a text asks to forget all that is known of something."""
+    return ALL.match(text.strip()) is not None
+
+
 def statement(intent: Intent, text: str) -> str:
     """Return a text without the opening words that only say what to do with it."""
     said = text.strip()
-    first = {Intent.FORGET: FORGET, Intent.CORRECT: CORRECT}.get(intent)
-    rest = first.sub("", said, count=1) if first and first.match(said) else said
-    return rest or said
+    openings = {Intent.FORGET: (FORGET, MAY_FORGET), Intent.CORRECT: (CORRECT,)}.get(intent, ())
+    opening = next((found for one in openings if (found := one.match(said))), None)
+    return (_LAST.sub("", said[opening.end() :]) if opening else said) or said
 
 
 # Two memories match equally well if their scores are at most this far apart.
 MARGIN = 0.05
 # Memories say "the user" when somebody said "I".
 _NOBODY = frozenset({"user", "user's"})
+# What is "mine" is no memory of somebody else.
+_MINE = re.compile(r"(?:my|mein(?:e[mnrs]?)?|mis?|mon|ma|mes)\s", re.IGNORECASE)
+_OWNER = re.compile(r"\b[\w-]++(?=['’]s\b)")
+_OF_USER = re.compile(rf"\b(?:user|nutzer|usuario|utilisateur)\b|\b{_MINE.pattern}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -155,10 +217,10 @@ def matches(
 ) -> list[Match]:
     """Score memories against a statement, the best and newest first: 1 for the same fact, or for
     the fact that a correction contradicts; else by the share of common words, of which that of the
-    statement counts `coverage`.
+    statement counts `coverage`: 0 for a memory of somebody else where "my ..." is meant.
     """
     sought = Verdict.CLASHES if intent is Intent.CORRECT else Verdict.SAME
-    words = frozenset(terms(said)) - _NOBODY
+    words, mine = frozenset(terms(said)) - _NOBODY, _MINE.match(said)
     found = [
         Match(
             memory,
@@ -167,6 +229,8 @@ def matches(
                 compare(one, memory) is sought and _of_one(one, memory, aliases)
                 for one in candidates
             )
+            else 0.0
+            if mine and not _of_user(memory, words)
             else _share(words, frozenset(terms(memory.text)) - _NOBODY, coverage),
         )
         for memory in memories
@@ -180,6 +244,12 @@ def _of_one(candidate: Candidate, memory: Memory, aliases: SubjectAliases) -> bo
     if candidate.fact is None or memory.fact is None:
         return False
     return aliases.subject(candidate.fact.entity) == aliases.subject(memory.fact.entity)
+
+
+def _of_user(memory: Memory, words: frozenset[str]) -> bool:
+    """True if a memory is about what is the user's, and of nobody else than the words name."""
+    owners = frozenset(terms(" ".join(_OWNER.findall(memory.text)))) - _NOBODY
+    return owners <= words and _OF_USER.search(memory.text) is not None
 
 
 def _share(said: frozenset[str], known: frozenset[str], coverage: float) -> float:

@@ -42,6 +42,29 @@ def test_every_tool_is_a_route_too() -> None:
     assert without == {"delete_namespace_data"}, "POST /v1/erasure does it"
 
 
+async def test_the_answer_tells_how_many_secrets_of_a_text_were_masked(running: Running) -> None:
+    secret, plain = "Wi-Fi password: seven-otters-42", "Ann: I live in Lisbon."
+    token = await running.token()
+    async with running.http(token) as http, running.client(token, MODERN) as client:
+        masked = [
+            await stored(http, secret),
+            await stored(http, secret, idempotency_key="k"),
+            await stored(http, secret, idempotency_key="k"),
+            await called(client, "store_memory", text=secret),
+            (await http.post("/v1/process", json={"user_message": secret})).json(),
+            (await http.post("/v1/memories:submit", json={"text": secret})).json(),
+        ]
+        kept = [
+            await stored(http, plain),
+            await called(client, "store_memory", text=plain),
+            (await http.post("/v1/memories:submit", json={"text": plain})).json(),
+        ]
+
+    assert [one["masked"] for one in masked] == [1] * 6
+    assert masked[2]["cached"] is True
+    assert not any("masked" in one for one in kept)
+
+
 async def test_a_text_becomes_memories_that_are_listed_got_forgotten_and_restored(
     running: Running,
 ) -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
@@ -213,6 +214,101 @@ async def test_what_is_forgotten_by_words_can_be_restored(running: Running) -> N
     assert "Lisbon" not in str(search["results"])
     assert sorted(back) == ["The user likes tea.", "The user lives in Lisbon."]
     assert forgotten in str(audit)
+
+
+async def test_what_is_asked_to_be_forgotten_without_a_that_is_forgotten(running: Running) -> None:
+    """Each request touches the one memory that it means, of several that are alike."""
+    kept = {
+        "Forget my phone number.": "My phone number is 01632 960 418.",
+        "Forget Tom's phone number.": "Tom's phone number is 01632 960 419.",
+        "Don't remember my address, please.": "My address is 4 Elm Street, Graz.",
+        "Vergiss meine Telefonnummer.": "Meine Telefonnummer ist 0170 1234567.",
+        "Vergiss Toms Telefonnummer.": "Toms Telefonnummer ist 0170 7654321.",
+        "Olvida mi número de teléfono.": "Mi número de teléfono es 612 345 678.",
+        "Olvida el número de teléfono de Tom.": "El número de teléfono de Tom es 612 345 679.",
+        "Oublie mon numéro de téléphone.": "Mon numéro de téléphone est le 06 12 34 56 78.",
+        "Oublie l'adresse de Tom.": "L'adresse de Tom est 4 rue des Ormes, Graz.",
+    }
+    async with running.http(await running.token()) as http:
+        stored = {text: (await submit(http, text))["changes"][0] for text in kept.values()}
+        shown = {asked: await submit(http, asked, dry_run=True) for asked in kept}
+        untouched = await active(http)
+        done = {asked: await submit(http, asked) for asked in kept}
+        left = await active(http)
+        again = await refused(http, "Forget my phone number.")
+
+    assert (len(untouched), left) == (len(kept), [])
+    for asked, text in kept.items():
+        assert shown[asked]["outcome"] == done[asked]["outcome"] == "forgotten", asked
+        assert shown[asked]["changes"] == done[asked]["changes"]
+        assert done[asked]["changes"][0]["memory_id"] == stored[text]["memory_id"], asked
+    assert again[:2] == (404, "MATCH_NOT_FOUND")
+
+
+async def test_what_is_mine_is_not_what_is_known_of_somebody_else(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        await submit(http, "Tom's phone number is 01632 960 419.")
+        await submit(http, "My sister's phone number is 01632 960 420.")
+        mine = await refused(http, "Forget my phone number.")
+        about = await refused(http, "Forget about my phone number.")
+        toms = await submit(http, "Forget Tom's phone number.", dry_run=True)
+        hers = await submit(http, "Forget my sister's phone number.", dry_run=True)
+
+    assert mine[:2] == about[:2] == (404, "MATCH_NOT_FOUND")
+    assert [one["changes"][0]["text"] for one in (toms, hers)] == [
+        "Tom's phone number is 01632 960 419.",
+        "The user's sister's phone number is 01632 960 420.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "asked", ["Forget everything about the Porto trip.", "Vergiss alles über den Porto trip."]
+)
+async def test_everything_about_something_is_not_forgotten_by_one_call(
+    running: Running, asked: str
+) -> None:
+    async with running.http(await running.token()) as http:
+        for text in ("The Porto trip costs 900 euros.", "The Porto trip is in May.", "Ana rows."):
+            await submit(http, text)
+        before = await active(http)
+        shown = await submit(http, asked, dry_run=True)
+        status, code, detail = await refused(http, asked)
+        by_intent = await refused(http, asked, intent="forget")
+        none = await refused(http, "Forget everything about zyntrox.")
+        whole = await refused(http, "Forget everything.")
+        after = await active(http)
+
+    trips = {one["memory_id"] for one in shown["considered"]}
+    assert (status, code) == by_intent[:2] == (409, "MATCH_AMBIGUOUS")
+    assert len(trips) == 2
+    assert trips == set(shown["unclear"])
+    assert all(one in detail for one in trips)
+    assert none[:2] == whole[:2] == (404, "MATCH_NOT_FOUND")
+    assert after == before
+
+
+async def test_a_statement_that_begins_like_a_request_to_forget_is_remembered_and_says_so(
+    running: Running,
+) -> None:
+    note = "Nothing was forgotten"
+    async with running.http(await running.token()) as http:
+        await submit(http, "The importer is written in Go.")
+        for text in (
+            "Forget the importer, we ship without it.",
+            "Vergiss den Importer, wir liefern ohne ihn.",
+            "Merk dir meine Adresse nicht.",
+            "Olvida el importador, salimos sin él.",
+            "Oublie l'importateur, on livre sans lui.",
+        ):
+            report = await submit(http, text)
+            assert (report["intent"], report["outcome"]) == ("remember", "added"), text
+            assert note in report["message"], text
+        plain = await submit(http, "Forget-me-nots are blue.")
+        chosen = await submit(http, "Forget the old exporter, we ship it.", intent="remember")
+        by_intent = await submit(http, "Forget the importer is written in Go.", intent="forget")
+
+    assert note not in plain["message"] + chosen["message"]
+    assert by_intent["changes"][0]["text"] == "The importer is written in Go."
 
 
 async def test_a_correction_of_what_is_superseded_names_what_holds_now(running: Running) -> None:

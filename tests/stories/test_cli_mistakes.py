@@ -179,12 +179,28 @@ def test_checkpoints_that_vouch_for_nothing_are_not_taken_for_some(
     assert "checkpoints confirm those up to " in recall(*verify, str(some)).out
 
 
-def test_a_namespace_in_the_place_of_an_export_is_told(url: str) -> None:
+def test_a_log_is_verified_by_the_name_of_its_namespace(url: str) -> None:
+    """An export that is not there is no namespace either, and no good log."""
+    for name in ("alice", "bob"):
+        recall("create-token", name, "--db", url)
+    by_option = recall("audit", "verify", "--namespace", "alice", "--db", url)
+    by_name = recall("audit", "verify", "alice", "--db", url)
+    gone = recall("audit", "verify", "alice.jsonl", "--db", url)
+    both = recall("audit", "verify", "bob", "--namespace", "alice", "--db", url)
+
+    assert (by_option.code, by_name.code) == (0, 0)
+    assert by_name.out.startswith("alice: records 1 to ")
+    assert "bob" not in by_name.out
+    assert "There is no export alice.jsonl: this is taken for a namespace." in gone.err
+    assert (gone.code, "There is no such namespace" in gone.err) == (2, True)
+    refused(both, "INVALID_ARGUMENT", "Give an export, or a database")
+
+
+def test_an_empty_question_is_told_as_everywhere(url: str) -> None:
     recall("create-token", "alice", "--db", url)
 
-    for command in (("audit", "verify", "alice"), ("audit", "verify", "alice", "--db", url)):
-        refused(recall(*command), "INVALID_ARGUMENT", "no export alice", "--namespace alice")
-    assert recall("audit", "verify", "--namespace", "alice", "--db", url).code == 0
+    for command in ("ask", "search"):
+        refused(recall(command, "alice", "", "--db", url), "EMPTY_TEXT", "The text is empty.")
 
 
 def test_a_setting_is_named_as_it_was_given(tmp_path: Path) -> None:

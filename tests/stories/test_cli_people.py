@@ -127,6 +127,18 @@ async def test_what_is_held_in_quarantine_is_not_said_to_be_found(alice: Any) ->
     assert "Ana lives in Porto." in added.out
 
 
+async def test_who_adds_a_secret_is_told_that_it_is_not_kept(alice: Any) -> None:
+    one = await alice("add", "Wi-Fi password: seven-otters-42")
+    two = await alice("add", "Wi-Fi password: seven-otters-42\nGate password: nine-herons-17")
+    as_json = (await alice("add", "Door password: five-hares-23", "--json")).json()
+    plain = await alice("add", "Ana: I live in Porto.")
+
+    assert "\n1 secret in it is masked and not kept here: keep " in one.out
+    assert "\n2 secrets in it are masked and not kept here: keep " in two.out
+    assert as_json["masked"] == 1
+    assert "masked" not in plain.out
+
+
 async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice: Any) -> None:
     added = await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
     moved = await alice("add", "alice", "Ana: I live in Lisbon.", "--tag", "home")
@@ -224,8 +236,12 @@ async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
     if edited.code:  # On a server the token must have `memory:admin`.
         refused(edited, "INSUFFICIENT_SCOPE", "memory:admin")
     else:
-        assert shown.code == 0
-        assert "Ana lives in Lisbon." in listed.out
+        new = only(r"The new version is (mem_\w+)\.", edited.out)
+        undone = await alice("undo", only(r"To take it back, undo (\S+)\.", edited.out))
+        again = await alice("list")
+        assert (shown.code, shown.out.count("mem_"), shown.out.count("undo")) == (0, 0, 0)
+        assert (new in listed.out, "Ana lives in Lisbon." in listed.out) == (True, True)
+        assert (undone.code, memory_id in again.out, new in again.out) == (0, True, False)
 
 
 async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:

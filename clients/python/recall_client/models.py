@@ -155,12 +155,13 @@ class Snapshot(Answer):
 
 class Stored(Answer):
     """A text that was accepted; the job makes memories of it. `cached`: its key was used before,
-    for the same text.
+    for the same text. `masked`: how many secrets in it were written over.
     """
 
     job_id: str
     queued: bool = True
     cached: bool = False
+    masked: int = 0
 
 
 class Job(Answer):
@@ -364,6 +365,7 @@ class Submitted(Answer):
     rules: list[Any]
     considered: list[Any]
     thresholds: dict[str, float] = {}
+    masked: int = 0
 
 
 class Relation(Answer):

@@ -185,7 +185,11 @@ _OUTCOMES = (
 )
 _SHOWN = "Nothing is changed: this shows what would be done without dry_run."
 _HELD = "The words read like an order to a model. They are held back until somebody releases them."
-_UNCLEAR = "Several memories match as well as each other. Send the memory_id of one of them."
+_UNCLEAR = "Any of these memories may be meant. Send the memory_id of one of them."
+_NOT_FORGOTTEN = (
+    " Nothing was forgotten, as the words may be a statement: to forget, send intent forget with "
+    "words of one memory, or with its memory_id."
+)
 _NO_MATCH = "No memory matches these words well enough. Send a memory_id, or more of its words."
 
 
@@ -205,11 +209,12 @@ def reported(one: Report, _: Arguments | None = None) -> Json:
     elif not changes and one.intent is not Intent.REMEMBER:
         found = ("nothing", _NO_MATCH)
     outcome, message = found
+    message = _SHOWN if one.dry_run and changes else message
     shown: Json = {
         "outcome": outcome,
         "intent": str(one.intent),
         "dry_run": one.dry_run,
-        "message": _SHOWN if one.dry_run and changes else message,
+        "message": message + (_NOT_FORGOTTEN if one.not_forgotten else ""),
         "changes": [_change(change, one) for change in changes],
         "rules": [_ruling(ruling) for ruling in one.plan.rulings],
         "considered": [
@@ -220,6 +225,8 @@ def reported(one: Report, _: Arguments | None = None) -> Json:
     }
     if one.unclear:
         shown["unclear"] = list(one.unclear)
+    if one.masked:
+        shown["masked"] = one.masked
     if one.change_id:
         shown["change_id"] = one.change_id
     if one.episode_id:

@@ -151,19 +151,24 @@ class DeleteMemory(OneMemory):
 
 @dataclass(frozen=True)
 class Stored:
+    """`masked`: how many secrets in it were written over."""
+
     accepted: Accepted
     at: datetime
+    masked: int
 
 
 async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
     accepted = await call.services.ingest.remember(call.context, given.submission(call))
-    return Stored(accepted, call.context.entry.started_at)
+    entry = call.context.entry
+    return Stored(accepted, entry.started_at, entry.counts.get("masked", 0))
 
 
 def _queued(stored: Stored, _: Arguments) -> Json:
+    masked = {"masked": stored.masked} if stored.masked else {}
     if stored.accepted.cached:
-        return {"queued": False, "cached": True, "job_id": stored.accepted.job_id}
-    return {"queued": True, "job_id": stored.accepted.job_id}
+        return {"queued": False, "cached": True, "job_id": stored.accepted.job_id, **masked}
+    return {"queued": True, "job_id": stored.accepted.job_id, **masked}
 
 
 def _processed(stored: Stored, _: Arguments) -> Json:
@@ -177,6 +182,7 @@ def _processed(stored: Stored, _: Arguments) -> Json:
         "created_user": False,
         "created_containers": [accepted.container] if accepted.new_container else [],
         "accepted_at": presenters.moment(stored.at),
+        **({"masked": stored.masked} if stored.masked else {}),
     }
 
 

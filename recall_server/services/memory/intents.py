@@ -23,8 +23,10 @@ from recall_server.domain.intents import (
     Intent,
     Match,
     Thresholds,
+    forgets_all,
     intended,
     matches,
+    may_forget,
     meant,
     statement,
 )
@@ -108,6 +110,8 @@ class Report:
     `unclear`: the memories that match equally well, if there are several.
     `change_id`: the id by which this can be undone.
     `held`: the words are in quarantine.
+    `masked`: how many secrets in the words were written over.
+    `not_forgotten`: the words begin like a request to forget, and were remembered all the same.
     """
 
     intent: Intent
@@ -119,6 +123,8 @@ class Report:
     change_id: str | None = None
     dry_run: bool = False
     held: bool = False
+    masked: int = 0
+    not_forgotten: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,13 +178,13 @@ class Intents:
             if not target.unclear:
                 raise MatchNotFound
             raise MatchAmbiguous(
-                f"These memories match as well as each other: {', '.join(target.unclear)}. Send "
-                "the memory_id of the one that is meant, or more of its words; dry_run shows "
-                "theirs."
+                f"Any of these memories may be meant: {', '.join(target.unclear)}. A call is about "
+                "one: send the memory_id of it, or more of its words; dry_run shows theirs."
             )
         if intent is Intent.FORGET:
             return await self._forget(context, wish, target)
-        return await self._state(context, replace(wish, intent=intent), target)
+        report = await self._state(context, replace(wish, intent=intent), target)
+        return replace(report, not_forgotten=auto and may_forget(text))
 
     async def update(
         self,
@@ -243,10 +249,13 @@ class Intents:
             self.ingest.thresholds.match_coverage,
             aliases=await tx.aliases.all(),
         )
+        near = tuple(one for one in found[:CONSIDERED_MAX] if one.score)
+        if intent is Intent.FORGET and forgets_all(wish.submission.text):
+            return Target(None, near, tuple(one.memory.id for one in near))
         best = meant(intent, found, self.ingest.thresholds)
         return Target(
             best[0].memory if len(best) == 1 else None,
-            tuple(one for one in found[:CONSIDERED_MAX] if one.score),
+            near,
             tuple(one.memory.id for one in best[:NAMED_MAX]) if len(best) > 1 else (),
         )
 
@@ -335,7 +344,12 @@ class Intents:
             return made
 
         held = not said.candidates and any(turn.hidden for turn in episode.turns)
-        report = Report(wish.intent, Plan(), self.ingest.thresholds, target.considered, held=held)
+        masked = context.entry.counts.get("masked", 0)
+        report = Report(
+            *(wish.intent, Plan(), self.ingest.thresholds, target.considered),
+            held=held,
+            masked=masked,
+        )
         placed = Context(context.entry, scope)
         if wish.dry_run:
             async with self.store.view(placed) as tx:
