@@ -409,6 +409,17 @@ Visit of 4 March\\n\\nPatient: Mr. Henrik Aas\\nAllergies: penicillin\\n\\n---\\
   fact | Visit of 4 March: Patient: Mr. Henrik Aas.
   fact | Visit of 4 March, Mr. Henrik Aas: Allergies: penicillin. | Mr. Henrik Aas, allergic_to, penicillin
   fact | The user: Phone: 0171 2345. | user, phone, 0171 2345
+Intake\\n\\nClient: Dana Reed\\n\\n## Health\\nAllergies: penicillin
+  fact | Intake: Client: Dana Reed.
+  fact | Intake, Health, Dana Reed: Allergies: penicillin. | Intake, Health, Dana Reed, allergic_to, penicillin
+Patient ID: 4711\\nAllergies: penicillin\\nPhone: 0171 2345
+  fact | Patient ID: 4711.
+  fact | 4711: Allergies: penicillin. | 4711, allergic_to, penicillin
+  fact | 4711: Phone: 0171 2345. | 4711, phone, 0171 2345
+Re: Mr. Henrik Aas | born 3 May 1961\\nAllergies: penicillin\\nDiet: vegan
+  fact | Re: Mr. Henrik Aas | born 3 May 1961.
+  fact | Mr. Henrik Aas: Allergies: penicillin. | Mr. Henrik Aas, allergic_to, penicillin
+  fact | Mr. Henrik Aas: Diet: vegan. | Mr. Henrik Aas, diet, vegan
 Patient: 54-year-old woman\\nAllergies: latex\\nAge: 54
   fact | Patient: 54-year-old woman.
   fact | 54-year-old woman: Allergies: latex. | 54-year-old woman, allergic_to, latex
@@ -1409,7 +1420,7 @@ HOSTILE = (
     'I |and |my |a, |I live in |if |"|always |```|from to |Alice |1 |very |not |a and |every |-> '
     "|We use a for b, |that I went to |my x and I |St. |I was |it's 1, not |What is your |for 3 May "
     "|and x is |I'd |(|. |a.a.|we decided to use |I moved from |, and |the a |- |1. a\n|a: b\n|a:\n"
-    "|# a\n|**a|：|我住在|です。|から|a\n|actually no, |ich |l'|\n\n|To a, "
+    "|# a\n|**a|：|我住在|です。|から|a\n|actually no, |ich |l'|\n\n|To a, |Name: Mr. "
 )  # fmt: skip
 
 

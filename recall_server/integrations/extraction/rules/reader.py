@@ -125,9 +125,9 @@ class _Reader:
             self.speaker = self.headings.whose(pair, speaker, language)
             self._pair(pair)
             return
-        if names and [one.kind for one in part[1:2]] == [Kind.PAIR]:
+        if names and any(one.kind is Kind.PAIR for one in part[1:]):
             part[0] = replace(part[0], text=f"{label}: {part[0].text}", kind=Kind.PAIR)
-            label, speaker = None, self.user
+            label, speaker, self.turn = None, self.user, replace(self.turn, speaker=None)
         for piece in cutting.with_steps(text, part, self.headings.text, language):
             if self.headings.add(piece, language):
                 self.before = None
@@ -287,7 +287,7 @@ class _Reader:
             for one in cutting.pieces(self.passage.text, start, end, language):
                 self._piece(replace(one, kind=Kind.SENTENCE))
             return
-        said, speaker = f"{key}: {value}", self.speaker
+        said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
         heading = "" if self.turn.speaker else self.headings.text
         speaks = language.has("words.first", value) and not language.starts("keep.order", value)
         named = key.istitle() and " " not in key and not value.startswith("me ")
@@ -295,7 +295,9 @@ class _Reader:
             # In minutes of a meeting the name before the colon is the speaker.
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
-        about, subject = shape("about").sub("", heading), self.headings.subject
+        if speaker in (subject, self.user) and subject.shown not in value:
+            heading = f"{heading}, {subject.shown}".removeprefix(", ")
+        about = shape("about").sub("", heading)
         of_user = about in ("", language.data["user"]) or language.has("words.first", value)
         whose = speaker if of_user or speaker.entity != "user" else Speaker(about, about)
         # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
@@ -307,8 +309,6 @@ class _Reader:
         found = self._of_document(known or said_of)
         if not heading and found and found.fact.entity == "user":
             heading = self.user.shown
-        if speaker in (subject, self.user) and subject.shown not in value:
-            heading = f"{heading}, {subject.shown}".removeprefix(", ")
         type_ = MemoryType.DECISION if decides else MemoryType.FACT
         verdict = Verdict(5.0 if found else 3.0, type_)
         piece = replace(piece, text=said)
