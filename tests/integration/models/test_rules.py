@@ -394,6 +394,76 @@ Actions:\\n- Hanna: one-pager until Friday\\n- Tom: book the room
   fact | Actions: Tom: book the room.
 Hanna: one-pager until Friday
   fact | Hanna: one-pager until Friday.
+# Below a line that names whom a note is about, pairs are theirs; "Name: Max" is said of oneself.
+Patient: Mr. Henrik Aas, born 3 May 1961\\nSeen on 4 March.\\nAllergies: penicillin (rash 1998).\\nLives in Hull with his wife.\\nI am allergic to nuts.
+  fact | Patient: Mr. Henrik Aas, born 3 May 1961.
+  fact | Seen on 4 March.
+  fact | Mr. Henrik Aas: Allergies: penicillin (rash 1998). | Mr. Henrik Aas, allergic_to, penicillin (rash 1998)
+  fact | Mr. Henrik Aas: Lives in Hull with his wife.
+  fact | The user is allergic to nuts. | user, allergic_to, nuts
+Patient: Mr. Henrik Aas, born 3 May 1961\\n\\nAllergies: penicillin\\nOccupation: carpenter
+  fact | Patient: Mr. Henrik Aas, born 3 May 1961.
+  fact | Mr. Henrik Aas: Allergies: penicillin. | Mr. Henrik Aas, allergic_to, penicillin
+  fact | Mr. Henrik Aas: Occupation: carpenter. | Mr. Henrik Aas, job_title, carpenter
+Visit of 4 March\\n\\nPatient: Mr. Henrik Aas\\nAllergies: penicillin\\n\\n---\\n\\nPhone: 0171 2345
+  fact | Visit of 4 March: Patient: Mr. Henrik Aas.
+  fact | Visit of 4 March, Mr. Henrik Aas: Allergies: penicillin. | Mr. Henrik Aas, allergic_to, penicillin
+  fact | The user: Phone: 0171 2345. | user, phone, 0171 2345
+Intake\\n\\nClient: Dana Reed\\n\\n## Health\\nAllergies: penicillin
+  fact | Intake: Client: Dana Reed.
+  fact | Intake, Health, Dana Reed: Allergies: penicillin. | Intake, Health, Dana Reed, allergic_to, penicillin
+Patient ID: 4711\\nAllergies: penicillin\\nPhone: 0171 2345
+  fact | Patient ID: 4711.
+  fact | 4711: Allergies: penicillin. | 4711, allergic_to, penicillin
+  fact | 4711: Phone: 0171 2345. | 4711, phone, 0171 2345
+Re: Mr. Henrik Aas | born 3 May 1961\\nAllergies: penicillin\\nDiet: vegan
+  fact | Re: Mr. Henrik Aas | born 3 May 1961.
+  fact | Mr. Henrik Aas: Allergies: penicillin. | Mr. Henrik Aas, allergic_to, penicillin
+  fact | Mr. Henrik Aas: Diet: vegan. | Mr. Henrik Aas, diet, vegan
+Patient: 54-year-old woman\\nAllergies: latex\\nAge: 54
+  fact | Patient: 54-year-old woman.
+  fact | 54-year-old woman: Allergies: latex. | 54-year-old woman, allergic_to, latex
+  fact | 54-year-old woman: Age: 54. | 54-year-old woman, age, 54
+Client: Acme GmbH\\nDeadline: 5 May\\nPhone: 0171 2345
+  fact | Client: Acme GmbH.
+  fact | Acme GmbH: Deadline: 5 May. | Acme GmbH, deadline, 5 May
+  fact | Acme GmbH: Phone: 0171 2345. | Acme GmbH, phone, 0171 2345
+Tenant: Dana Reed, flat 4\\n\\nThe rent is 900 euros a month.\\nPhone: 0171 2345\\nSister: lives in Hull
+  fact | Tenant: Dana Reed, flat 4.
+  fact | The rent is 900 euros a month. | Dana Reed, rent, 900 euros a month
+  fact | Dana Reed: Phone: 0171 2345. | Dana Reed, phone, 0171 2345
+  fact | Dana Reed: Sister: lives in Hull.
+Name: Ute Falk\\nAllergies: penicillin\\nOccupation: carpenter
+  fact | Name: Ute Falk.
+  fact | Ute Falk: Allergies: penicillin. | Ute Falk, allergic_to, penicillin
+  fact | Ute Falk: Occupation: carpenter. | Ute Falk, job_title, carpenter
+About me\\n\\nName: Dana Reed\\nAllergies: nuts
+  fact | The user: Name: Dana Reed. | user, name, Dana Reed
+  fact | The user: Allergies: nuts. | user, allergic_to, nuts
+Marcus: Patient: Mr. Henrik Aas\\nAna: Allergies: penicillin\\nMarcus: ok, I live in Hull\\nAna: Sure.
+  fact | Patient: Mr. Henrik Aas.
+  fact | Allergies: penicillin.
+  fact | Marcus lives in Hull. | Marcus, lives_in, Hull
+Patientin: Frau Erika Sommer, geb. 03.05.1961\\n\\nAllergien: Penicillin (Ausschlag 1998).\\nBeruf: Lehrerin
+  fact | Patientin: Frau Erika Sommer, geb. 03.05.1961.
+  fact | Frau Erika Sommer: Allergien: Penicillin (Ausschlag 1998). | Frau Erika Sommer, allergic_to, Penicillin (Ausschlag 1998)
+  fact | Frau Erika Sommer: Beruf: Lehrerin. | Frau Erika Sommer, job_title, Lehrerin
+Clienta: Elena Ruiz\\nAlergias: penicilina\\nEdad: 44
+  fact | Clienta: Elena Ruiz.
+  fact | Elena Ruiz: Alergias: penicilina. | Elena Ruiz, allergic_to, penicilina
+  fact | Elena Ruiz: Edad: 44. | Elena Ruiz, age, 44
+Patiente : Mme Claire Dubois, née le 3 mai 1961\\nAllergies : pénicilline\\nProfession : institutrice
+  fact | Patiente: Mme Claire Dubois, née le 3 mai 1961.
+  fact | Mme Claire Dubois: Allergies: pénicilline. | Mme Claire Dubois, allergic_to, pénicilline
+  fact | Mme Claire Dubois: Profession: institutrice. | Mme Claire Dubois, job_title, institutrice
+患者：王芳，1961年生\\n过敏：青霉素\\n职业：教师
+  fact | 患者: 王芳，1961年生。
+  fact | 王芳: 过敏: 青霉素。 | 王芳, allergic_to, 青霉素
+  fact | 王芳: 职业: 教师。 | 王芳, job_title, 教师
+患者：田中花子様\\nアレルギー：ペニシリン\\n職業：教師
+  fact | 患者: 田中花子様。
+  fact | 田中花子様: アレルギー: ペニシリン。 | 田中花子様, allergic_to, ペニシリン
+  fact | 田中花子様: 職業: 教師。 | 田中花子様, job_title, 教師
 # A label said once is a key, unless somebody speaks.
 Passport: renewed in March, expires 2036. Number ends in 882.
   fact | Passport: renewed in March, expires 2036. Number ends in 882.
@@ -1350,7 +1420,7 @@ HOSTILE = (
     'I |and |my |a, |I live in |if |"|always |```|from to |Alice |1 |very |not |a and |every |-> '
     "|We use a for b, |that I went to |my x and I |St. |I was |it's 1, not |What is your |for 3 May "
     "|and x is |I'd |(|. |a.a.|we decided to use |I moved from |, and |the a |- |1. a\n|a: b\n|a:\n"
-    "|# a\n|**a|：|我住在|です。|から|a\n|actually no, |ich |l'|\n\n|To a, "
+    "|# a\n|**a|：|我住在|です。|から|a\n|actually no, |ich |l'|\n\n|To a, |Name: Mr. "
 )  # fmt: skip
 
 

@@ -41,7 +41,17 @@ from tests.support.lists import listed
 from tests.support.models import HashEmbedder
 from tests.support.processes import Database
 from tests.support.runtime import NOON, Clock, RandomBytes
-from tests.support.searches import CONVERSATIONS, HERON, MODES, QUOKKA, looked, scores, tell, texts
+from tests.support.searches import (
+    CONVERSATIONS,
+    HERON,
+    MODES,
+    QUOKKA,
+    asked,
+    looked,
+    scores,
+    tell,
+    texts,
+)
 from tests.support.transfer import BOB
 
 FISH = "Cid: Fish and jam."
@@ -876,3 +886,25 @@ async def test_the_order_and_scores_of_an_answer_do_not_depend_on_what_was_read_
     assert len(before) == 10
     assert sum(row["n"] for row in counts) >= READS
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("above", "shown"),
+    [
+        ("Patient: Mr. Henrik Aas, born 3 May 1961", "Mr. Henrik Aas: Allergies: penicillin."),
+        ("Written on a train.", "The user: Allergies: penicillin."),
+    ],
+)
+async def test_an_allergy_in_the_note_about_a_patient_is_not_the_users(
+    open_app: Open, above: str, shown: str
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await tell(application, f"{above}\nSeen on 4 March.\nAllergies: penicillin.")
+        await drained(application)
+        hits = await asked(application, "Am I allergic to anything?")
+
+    assert [text for text in texts(hits) if text.startswith("The user")] == (
+        [shown] if shown.startswith("The user") else []
+    )
+    assert shown in texts(hits)

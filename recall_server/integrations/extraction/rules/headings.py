@@ -17,15 +17,18 @@ _ASIDE_FROM = 45
 _LABELLED_CHARS = 20_000
 # So many labels that each occur once are keys, even before whole sentences.
 _KEYS_MIN = 3
+NOBODY = Speaker("", "")
 
 
 @dataclass
 class Headings:
-    """The headings in force, by their level, and who sent the text."""
+    """The headings in force, by their level, who sent the text, and whom it is said to be about."""
 
     by_level: dict[int, str] = field(default_factory=dict)
     sender: str | None = None
     headed: bool = False
+    subject: Speaker = NOBODY
+    named_at: int = 0
 
     def begin(self, found: Sequence[Piece]) -> None:
         """Begin a paragraph: a heading without a mark applies to one only."""
@@ -48,9 +51,20 @@ class Headings:
         alike = [k for k, v in self.by_level.items() if dated(v) and v.startswith(name)]
         level = min([piece.level, *(alike if dated(title) else ())])
         self.by_level = {k: v for k, v in self.by_level.items() if k < level}
+        self.subject = self.subject if level > self.named_at else NOBODY
         if title:
             self.by_level[level] = shape("forwarded").sub("", title)
         return True
+
+    def whose(self, piece: Piece, speaker: Speaker, language: Table) -> Speaker:
+        """Return whom a piece is about if it does not say: the speaker, or whom a line names."""
+        level = max(self.by_level, default=0)
+        named = piece.kind is Kind.PAIR and shape("whom").match(piece.text)
+        if named and self.by_level.get(level) != language.data["user"]:
+            who = named["who"].rstrip(". ")
+            self.subject, self.named_at = Speaker(who, who), level
+        below = self.subject != NOBODY and level <= self.named_at
+        return self.subject if below and not language.has("words.first", piece.text) else speaker
 
     @property
     def nearest(self) -> str:

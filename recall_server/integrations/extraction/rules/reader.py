@@ -81,7 +81,8 @@ class _Reader:
             start = self.turn.span.start
             for begin, end in ((0, min(start, 200)), (max(0, start - _BEFORE_CHARS_MAX), start)):
                 for piece in cutting.pieces(text, begin, end, language):
-                    self.headings.add(piece, language)
+                    if not self.headings.add(piece, language):
+                        self.headings.whose(piece, self.user, language)
 
     def read(self, turn: Turn) -> None:
         """Read a turn, and keep the question that it ends with for the next one."""
@@ -91,7 +92,7 @@ class _Reader:
         if name is None and sure >= _SURE:
             return
         if shape("ruled").search(text, self.read_to, span.end):
-            self.headings.by_level.clear()
+            self.headings = replace(self.headings, by_level={}, subject=headings.NOBODY)
             self.opens = True
         self.read_to = span.end
         found = list(cutting.pieces(text, span.start, span.end, self.language))
@@ -117,17 +118,22 @@ class _Reader:
         self.before, self.tasked = None, False
         line = text[max(0, self.turn.span.start - 60) : self.turn.span.start]
         speaker = headings.speaker_of(label or self.headings.sender, line, language)
-        if label and self.keyed and speaker and speaker.entity != "user":
-            self.speaker = speaker
-            said = f"{label}: {text[part[0].start : part[-1].end]}"
-            self._pair(Piece(part[0].start, part[-1].end, said, Kind.PAIR))
+        said = f"{label}: {text[part[0].start : part[-1].end]}"
+        names = label and shape("whom").match(said)
+        if label and self.keyed and speaker and (names or speaker.entity != "user"):
+            pair = Piece(part[0].start, part[-1].end, said, Kind.PAIR)
+            self.speaker = self.headings.whose(pair, speaker, language)
+            self._pair(pair)
             return
+        if names and any(one.kind is Kind.PAIR for one in part[1:]):
+            part[0] = replace(part[0], text=f"{label}: {part[0].text}", kind=Kind.PAIR)
+            label, speaker, self.turn = None, self.user, replace(self.turn, speaker=None)
         for piece in cutting.with_steps(text, part, self.headings.text, language):
             if self.headings.add(piece, language):
                 self.before = None
                 speaker = headings.speaker_of(label or self.headings.sender, line, language)
             elif speaker:
-                self.speaker = speaker
+                self.speaker = speaker if label else self.headings.whose(piece, speaker, language)
                 self._piece(piece)
         last = part[-1]
         self.question, self.asked_at = "", last.start
@@ -252,7 +258,7 @@ class _Reader:
             return found
         if facts.is_of("of_parts", found):
             return None
-        title = self.headings.text
+        title = self.headings.text or self.headings.subject.shown
         # A text whose title names a day is one of many about the same things.
         shared = found.subject or not title or self.language.patterns["date"].search(title)
         return found if shared else replace(found, fact=replace(found.fact, entity=title))
@@ -277,32 +283,36 @@ class _Reader:
         generic = shape("generic").fullmatch(key) and not decides
         opener = language.patterns["openers"].match(f"{key}: ")
         if generic or (opener and opener.end() > len(key)):
-            start = piece.end - len(value)
-            for one in cutting.pieces(self.passage.text, start, piece.end, language):
+            start, end = piece.end - len(value), piece.end
+            for one in cutting.pieces(self.passage.text, start, end, language):
                 self._piece(replace(one, kind=Kind.SENTENCE))
             return
-        said, speaker, heading = f"{key}: {value}", self.speaker, self.headings.text
+        said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
+        heading = "" if self.turn.speaker else self.headings.text
         speaks = language.has("words.first", value) and not language.starts("keep.order", value)
         named = key.istitle() and " " not in key and not value.startswith("me ")
         if by or (speaks and named):
             # In minutes of a meeting the name before the colon is the speaker.
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
-        if self.turn.speaker:
-            heading = ""
+        if speaker in (subject, self.user) and subject.shown not in value:
+            heading = f"{heading}, {subject.shown}".removeprefix(", ")
         about = shape("about").sub("", heading)
         of_user = about in ("", language.data["user"]) or language.has("words.first", value)
         whose = speaker if of_user or speaker.entity != "user" else Speaker(about, about)
         # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
-        known = of_pair(key, value, self.user if self.turn.speaker else whose, language)
-        found = self._of_document(known or find_fact(value, whose, language))
+        of = self.user if self.keyed and speaker != subject else whose
+        # Whether what somebody says as a pair is about them cannot be told.
+        sure = not self.turn.speaker or of.entity in ("user", subject.entity)
+        known = of_pair(key, value, of, language) if sure and of.shown not in value else None
+        said_of = None if speaker == subject else find_fact(value, whose, language)
+        found = self._of_document(known or said_of)
         if not heading and found and found.fact.entity == "user":
             heading = self.user.shown
         type_ = MemoryType.DECISION if decides else MemoryType.FACT
         verdict = Verdict(5.0 if found else 3.0, type_)
-        self._keep(
-            replace(piece, text=said), verdict, heading=heading, found=found, speaker=speaker
-        )
+        piece = replace(piece, text=said)
+        self._keep(piece, verdict, heading=heading, found=found, speaker=speaker)
 
     def _answers(self, piece: Piece) -> bool:
         """Keep an answer that says nothing by itself with its question; False if it is none."""
