@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "conflicts policy": None,
     "quarantine list": None,
     "audit tail": None,
+    "audit verify": None,
     "audit export": None,
     "audit checkpoint": None,
     "tokens list": None,

@@ -22,13 +22,15 @@ class Passage:
 
 
 def candidates_max(passage: Passage) -> int:
-    """Return how many memories a passage may give: one per 30 bytes of UTF-8, and at least 20, as
-    the items of a list are short.
+    """Return how many memories a passage may give: one per 30 bytes of UTF-8, but at least five,
+    and up to 20 of as many lines, as the items of a list are short.
 
     A Chinese sentence of 20 characters says as much as an English one of 60.
     """
-    said = (passage.text[turn.span.start : turn.span.end] for turn in passage.turns)
-    return max(20, sum(len(words.encode("utf-8", "replace")) for words in said) // 30)
+    said = [passage.text[turn.span.start : turn.span.end] for turn in passage.turns]
+    lines = sum(words.count("\n") + 1 for words in said)
+    size = sum(len(words.encode("utf-8", "replace")) for words in said)
+    return max(5, min(20, lines), size // 30)
 
 
 class Extractor(Protocol):

@@ -43,6 +43,8 @@ from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
+# Extractors promise `candidates_max`; a short passage may still give this many.
+CANDIDATES_MIN = 20
 # The name in `extractor` of a memory that is a text as it was sent.
 VERBATIM = "verbatim"
 TEXT_CHARS_MAX = 2_000
@@ -109,7 +111,7 @@ def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
     """
     kept: list[Candidate] = []
     refused: list[Refused] = []
-    most = candidates_max(passage)
+    most = max(CANDIDATES_MIN, candidates_max(passage))
     for one in extraction.candidates:
         reason = _refusal(one, passage) or (Refusal.TOO_MANY if len(kept) == most else None)
         if reason is None:
