@@ -312,3 +312,24 @@ async def test_tasks_are_deleted_and_ask_again_some_at_a_time(open_app: Open, cl
         assert {each.text for one in asked for each in one.question.existing} == {
             "Ana lives in Lisbon."
         }
+
+
+@pytest.mark.parametrize("rows_max", [1, 500])
+async def test_memories_that_supersede_each_other_are_taken_back(
+    open_app: Open, clock: Clock, rows_max: int
+) -> None:
+    """An import may bring such a chain. Following it did not end."""
+    async with open_app(extractor=Stating()) as application:
+        await lied_to(application, clock)
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            rows = await raw.fetch("SELECT id, text FROM memories WHERE namespace = 'alice'", {})
+            ids = {row["text"]: row["id"] for row in rows}
+            omsk, moscow = ids["Ana lives in Omsk."], ids["Ana lives in Moscow."]
+            await raw.send(
+                f"UPDATE memories SET superseded_by = '{moscow}' WHERE id = '{omsk}'", {}
+            )
+        async with asyncio.timeout(20):
+            done = await purge(application, context(application), rows_max)
+
+        assert {omsk, moscow} <= done.removed.keys()
+        assert "Lisbon" in {one.text.split()[-1].strip(".") for one in await memories(application)}

@@ -12,10 +12,11 @@ that are. A piece no longer finds what is purged, so a purge that was cut off is
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from recall_server.domain.audit import OPERATOR, AuditEntry
@@ -383,7 +384,14 @@ async def _listed(tx: Transaction, texts: Collection[str]) -> _Listed:
                 successors.add(memory.superseded_by or "", memory.id)
             else:
                 kept.append(memory.id)
-    ordered = [one for one in successors.static_order() if one in going]
+    # Those of a circle, which an import may bring, have no order.
+    with suppress(CycleError):
+        successors.prepare()
+    ordered = dict[str, None]()
+    while ready := successors.get_ready():
+        ordered |= dict.fromkeys(one for one in ready if one in going)
+        successors.done(*ready)
+    ordered |= dict.fromkeys(sorted(going))
     return _Listed(frozenset(citing), frozenset(going | gone), [*ordered, *kept])
 
 
@@ -405,9 +413,14 @@ async def _resting(
     for memory in (await tx.memories.get(ids, quoted=False)).values():
         if memory.status is not Status.QUARANTINED:
             (purged.removed if _goes(memory, texts) else keeps)[memory.id] = memory
-    freed = await _trace(tx, purged, [one for i in purged.removed for one in given_way.get(i, ())])
+    freed = [one for i in purged.removed for one in given_way.get(i, ()) if i != one]
+    read = await tx.memories.get([one for one in freed if one not in purged.removed], quoted=False)
+    # Of a circle, some that it frees go themselves.
+    stay = {i: one for i, one in read.items() if i not in citing or not _goes(one, texts)}
+    stay = {i: one for i, one in stay.items() if one.status is not Status.QUARANTINED}
+    await _trace(tx, purged, stay)
     # At once: others might change them in between, and then neither change could be undone first.
-    keeps |= {i: one for i, one in freed.items() if i in citing}
+    keeps |= {i: one for i, one in stay.items() if i in citing}
     rows = [row for row in await tx.erasures.citations(keeps) if row["episode_id"] in texts]
     cited = {row["memory_id"] for row in rows}
     purged.kept = {i: one for i, one in keeps.items() if i in cited}
@@ -415,12 +428,10 @@ async def _resting(
     return purged, rows, len(ids)
 
 
-async def _trace(tx: Transaction, purged: Purged, freed: Collection[str]) -> Mapping[str, Memory]:
+async def _trace(tx: Transaction, purged: Purged, found: Mapping[str, Memory]) -> None:
     """Find what becomes of the memories that a removed one superseded: they are active again, or
-    superseded by the next memory of the chain that is in no quarantine. Return them.
+    superseded by the next memory of the chain that is in no quarantine.
     """
-    read = await tx.memories.get([one for one in freed if one not in purged.removed], quoted=False)
-    found = {i: one for i, one in read.items() if one.status is not Status.QUARANTINED}
     ends = {i: one.superseded_by for i, one in found.items()}
     successors = {i: one.superseded_by for i, one in purged.removed.items()}
     standing: set[str | None] = {None}
@@ -438,11 +449,14 @@ async def _trace(tx: Transaction, purged: Purged, freed: Collection[str]) -> Map
             purged.relinked[i] = by
         elif found[i].status is Status.SUPERSEDED:
             purged.restored[i] = found[i]
-    return found
 
 
 def _end(successors: Mapping[str, str | None], memory_id: str | None) -> str | None:
+    passed = set[str]()
     while memory_id is not None and memory_id in successors:
+        if memory_id in passed:
+            return None
+        passed.add(memory_id)
         memory_id = successors[memory_id]
     return memory_id
 
