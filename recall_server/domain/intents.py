@@ -192,7 +192,7 @@ def statement(intent: Intent, text: str) -> str:
 MARGIN = 0.05
 # Memories say "the user" when somebody said "I".
 _NOBODY = frozenset({"user", "user's"})
-# What is "mine" is no memory of somebody else.
+# A statement that begins with "my" means no memory of somebody else.
 _MINE = re.compile(r"(?:my|mein(?:e[mnrs]?)?|mis?|mon|ma|mes)\s", re.IGNORECASE)
 _OWNER = re.compile(r"\b[\w-]++(?=['’]s\b)")
 _OF_USER = re.compile(rf"\b(?:user|nutzer|usuario|utilisateur)\b|\b{_MINE.pattern}", re.IGNORECASE)

@@ -135,7 +135,7 @@ async def test_pieces_take_back_together_what_one_would(
 
 
 async def test_between_two_pieces_no_lie_is_believed_again(open_app: Open, clock: Clock) -> None:
-    """What a lie had replaced is active again only when the last of the lies goes."""
+    """A memory that lies replaced is active again only when the last of them is removed."""
     async with open_app(extractor=Stating()) as application:
         await lied_to(application, clock)
         seen: list[set[str]] = []
@@ -181,7 +181,7 @@ async def test_a_purge_that_is_cut_off_is_called_again(open_app: Open, clock: Cl
 
 
 async def test_a_purge_that_is_undone_meanwhile_ends(open_app: Open, clock: Clock) -> None:
-    """What it did after that could not be undone any more, as it is the same change."""
+    """Later pieces are of the same change, so nobody could undo them any more."""
     async with open_app(extractor=Stating()) as application:
         await lied_to(application, clock)
         before = await present(application)

@@ -151,7 +151,7 @@ class _Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one transaction changes.
+    """The changes of one transaction.
 
     `taken`: how many of the turns that are left it takes; `turns`: those that it hides; `last`: no
     others are left to hide.
@@ -175,9 +175,10 @@ class _Piece:
 
 @dataclass
 class _Rest:
-    """What is left of a purge: the turns that it hides, the listed memories, and `done`.
+    """The turns that a purge still hides, and the memories that it still changes.
 
-    `texts`: all texts of the source. `changed`: a memory or turn that it has changed, if any.
+    `texts`: all texts of the source. `done`: the changes until now. `changed`: a memory or turn
+    that it has changed, if any.
     """
 
     texts: Collection[str]
@@ -413,11 +414,14 @@ async def _resting(
     for memory in (await tx.memories.get(ids, quoted=False)).values():
         if memory.status is not Status.QUARANTINED:
             (purged.removed if _goes(memory, texts) else keeps)[memory.id] = memory
-    freed = [one for i in purged.removed for one in given_way.get(i, ()) if i != one]
-    read = await tx.memories.get([one for one in freed if one not in purged.removed], quoted=False)
+    freed = {one for i in purged.removed for one in given_way.get(i, ())} - purged.removed.keys()
     # Of a circle, some that it frees go themselves.
-    stay = {i: one for i, one in read.items() if i not in citing or not _goes(one, texts)}
-    stay = {i: one for i, one in stay.items() if one.status is not Status.QUARANTINED}
+    stay = {
+        memory.id: memory
+        for memory in (await tx.memories.get(sorted(freed), quoted=False)).values()
+        if memory.status is not Status.QUARANTINED
+        and not (memory.id in citing and _goes(memory, texts))
+    }
     await _trace(tx, purged, stay)
     # At once: others might change them in between, and then neither change could be undone first.
     keeps |= {i: one for i, one in stay.items() if i in citing}

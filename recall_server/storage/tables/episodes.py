@@ -403,7 +403,7 @@ def passages_of(
     last: dict[str, Row] = {}
     said_at = {row["id"]: moment(row["said_at"] or row["occurred_at"]) for row in rows}
     for one in superseded:
-        # What was said again after the end holds again, unless it never did.
+        # Words that were said again after the end hold again, unless they never held.
         until, began, said = moment(one["until"]), one["began"], said_at.get(one["id"])
         if said and (said <= until or (began and until <= moment(began))):
             last[one["id"]] = one

@@ -239,7 +239,7 @@ async def walked_with_erasures(
             {_turn_of(one.id) for one in some.values() if _text_of(one) not in touched}
             for some in (again, then)
         )
-        # What says the same as an erased item was no hit of its own beside it.
+        # An item with the words of an erased one was no hit of its own beside that one.
         said = {one.text for one in then.values()}
         same = {_turn_of(one.id) for one in again.values() if one.text in said}
         assert known <= others <= known | same, (at, question, walk.taken, walk.erased)
