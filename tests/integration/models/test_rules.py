@@ -282,6 +282,11 @@ I live in Lisbon and I am allergic to peanuts.
 I live in Ghent and work at Volvo.
   fact | The user lives in Ghent. | user, lives_in, Ghent
   fact | The user works at Volvo. | user, works_at, Volvo
+I work as a nurse at St. Mary's. I live on Park Row in Bath.
+  fact | The user works as a nurse at St. Mary's. | user, works_at, St. Mary's
+  fact | The user lives on Park Row in Bath. | user, lives_in, Bath
+I started a new job as a baker at Novex.
+  fact | The user started a new job as a baker at Novex. | user, works_at, Novex
 I'm 34, married, two kids, live in Oslo
   fact | The user is 34. | user, age, 34
   fact | The user is married. | user, relationship_status, married
