@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +108,7 @@ class Known(NamedTuple):
     share: float = 1.0
     wording: Mapping[str, float] | None = None
     broad: Broad | None = None
+    facts: Mapping[str, str] = MappingProxyType({})
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -166,6 +168,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
             if known.wording is None
             else np.array([known.wording.get(key, 0.0) for key in keys]),
             known.broad,
+            [known.facts.get(key, "") for key in keys],
         )
     )
     best = fused.order.tolist()
@@ -190,11 +193,12 @@ def evidence(
     share: float = 1.0,
     wording: Mapping[str, float] | None = None,
     broad: Broad | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> Known:
     """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] not in "@="}), 2.0)
     known = (cosines or {}, frozenset(named), periods, frozenset(values), share, wording, broad)
-    return Known(occurrences, idf, 10.0, *known)
+    return Known(occurrences, idf, 10.0, *known, facts or {})
 
 
 def only(*parts: str, mode: SearchMode = SearchMode.HYBRID) -> Query:
@@ -442,7 +446,7 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     # All words of the question are known.
-    total = sum(WEIGHTS.values()) - WEIGHTS["wording"] - WEIGHTS["broad"]
+    total = sum(WEIGHTS.values()) - sum(WEIGHTS[one] for one in ("wording", "broad", "fact"))
     score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
     score_b = 0.3 * NEIGHBOUR + 0.7 * WITHOUT_WORDS + 0.3 + 0.3 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
@@ -459,6 +463,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
         "cosine": "vectors",
         "wording": "wording",
         "broad": "broad",
+        "fact": "fact",
         "speaker": "speaker",
         "value": "value",
         "session": "session",
@@ -527,6 +532,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
         "cosine": evidence(cosines={"a": 0.1, "b": 0.9}),
         "wording": evidence(share=0.5, wording={"a": 0.1, "b": 0.9}),
         "broad": evidence(broad=Broad(frozenset({MemoryType.DECISION}))),
+        "fact": evidence(facts={"b": "lives_in"}),
         "speaker": evidence(occurrence("b", "@ben"), named=["@ben"]),
         "value": evidence(occurrence("b", "=money"), values=["=money"]),
         "session": words,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.domain.search.asked import Asked, asked_fact
 from recall_server.domain.search.broad import Broad, broad_of
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
 from recall_server.domain.text.terms import (
@@ -59,6 +60,7 @@ class Question:
     those of the kinds of value that it asks for, `forms` those of other forms of its words.
     `broad` is what a broad question asks for; if it has a topic, only that is `asked`. `language`
     is that of `language_of`, `written_names` are the words of its beginning that may be names.
+    `fact` is the fact that it asks for, if it asks for nothing else.
     """
 
     text: str
@@ -69,6 +71,7 @@ class Question:
     broad: Broad | None = None
     values: frozenset[str] = frozenset()
     forms: Mapping[str, Collection[str]] = field(default_factory=dict)
+    fact: Asked | None = None
 
     @staticmethod
     def parse(text: str, *, may_be_broad: bool = True) -> Question:
@@ -95,6 +98,7 @@ class Question:
             broad=wanted,
             values=asked_values(read),
             forms=forms,
+            fact=asked_fact(text) if may_be_broad else None,
         )
 
     @property

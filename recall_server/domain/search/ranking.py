@@ -488,13 +488,20 @@ STATEMENT_TERMS_MAX = 25
 ALIKE_MIN = 0.35
 
 
-def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[int, int]]:
+def began_after(item: Item, until: datetime | None) -> bool:
+    """True if an item says what became true at `until` or later."""
+    return until is not None and item.valid_from >= until
+
+
+def later_first(
+    question: str, items: Sequence[Item], until: datetime | None = None
+) -> tuple[list[int], dict[int, int]]:
     """Return the places of `items` in their new order, and for each that gave way the place of the
     latest item above it about the same thing: in the same container, by the same speaker, with the
     same terms of the question. The later item swaps places with the earlier one.
 
-    Superseded items are not compared, as their order is decided. A less trusted item never goes
-    above a more trusted one.
+    Superseded items are not compared, as their order is decided, nor those that began at `until` or
+    later. A less trusted item never goes above a more trusted one.
     """
     asked = frozenset(terms(question))
     words = [frozenset(terms(item.searchable)) for item in items]
@@ -502,6 +509,8 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     alike: dict[Hashable, list[int]] = {}
     for place, (item, said) in enumerate(zip(items, words, strict=True)):
         shared = said & asked
+        if began_after(item, until):
+            continue
         if shared and len(said) <= STATEMENT_TERMS_MAX and not item.superseded_by:
             about = shared, item.container, item.citation.speaker
             alike.setdefault(about, []).append(place)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.query import Query, SearchMode, Step
 from recall_server.domain.search.broad import Broad
 from recall_server.domain.search.index_entry import Counts, Words
@@ -37,7 +38,7 @@ NEIGHBOUR = 0.2
 # points more of the answers among five hits, in 5 to 17 % fewer characters; on LoCoMo as many.
 WITHOUT_WORDS = 0.6
 
-WORDING, BROAD = "wording", "broad"
+WORDING, BROAD, FACT = "wording", "broad", "fact"
 
 Values = NDArray[np.float64]
 
@@ -73,6 +74,7 @@ class Evidence(NamedTuple):
     `known`: the share of the question's terms that the namespace has (`calibration.known`).
     `wording`: how like the question the words of the items are, if it was computed.
     `broad`: what the question asks for, if that is all of something.
+    `facts`: the attribute of each item that states the fact that the question asks for, else "".
     """
 
     query: Query
@@ -88,6 +90,13 @@ class Evidence(NamedTuple):
     known: float = 1.0
     wording: Values | None = None
     broad: Broad | None = None
+    facts: Sequence[str] = ()
+
+    @property
+    def until(self) -> datetime | None:
+        """The end of the last time that the question names; None if it names none, or no end."""
+        ends = [one.end for one in self.periods]
+        return max(filter(None, ends), default=None) if all(ends) else None
 
 
 class Weight(NamedTuple):
@@ -224,6 +233,23 @@ def _broad(evidence: Evidence) -> Values | None:
     return values
 
 
+def _fact(evidence: Evidence) -> Values | None:
+    """Return 1 for the memories that state the fact that the question asks for; of an attribute
+    with one value only for the last one at the time that the question names, or now, and .5 for the
+    others.
+    """
+    if not any(evidence.facts):
+        return None
+    facts, starts = np.array(evidence.facts), evidence.columns["valid_from"]
+    until = min(evidence.now, evidence.until or evidence.now).timestamp()
+    values = np.where(facts == "", 0.0, 1.0)
+    for attribute in filter(is_single_valued, set(evidence.facts) - {""}):
+        having = facts == attribute
+        begun = np.where(having & (starts < until), starts, -np.inf)
+        values[having & (begun < begun.max())] = 0.5
+    return values
+
+
 def _session(evidence: Evidence) -> Values:
     """Return how well the session of an item matches as a whole, within the pool: by the words
     asked for, weighted by how few sessions of the pool have them. The best session has 1, or less
@@ -317,6 +343,7 @@ SIGNALS: tuple[Signal, ...] = (
         of_words=True,
     ),
     Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
+    Signal(FACT, {HYBRID: Weight(1.0), KEYWORD: Weight(1.0)}, _fact),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _value),
     Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session, of_words=True),

@@ -5,11 +5,13 @@ and items that have expired.
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 
 from recall_server.domain.episode import turn_id
 from recall_server.domain.memory import Memory
 from recall_server.domain.query import (
+    DEFAULT_ORDER,
     NEXT_CHARS_MAX,
     Hit,
     Item,
@@ -18,6 +20,8 @@ from recall_server.domain.query import (
     Said,
     Scores,
     asks,
+    exchanged,
+    hit_of,
     without_headings,
 )
 from recall_server.domain.search import ranking
@@ -26,12 +30,45 @@ from recall_server.domain.text.terms import terms
 from recall_server.services.search import search
 from recall_server.storage.store import Transaction
 
+# How many memories of a chain of supersession are followed.
+CHAIN_MAX = 100
 # How many of the best hits come with a next message of their speaker.
 GOES_ON_MAX = 3
 # How many expired memories, and passages, are read.
 READ_MAX = 1_000
 # Entries with the most words of the question; most of them have not expired.
 SLOTS_MAX = 20_000
+
+
+async def current_first(
+    tx: Transaction, hits: Sequence[Hit], query: Query, until: datetime | None
+) -> list[Hit]:
+    """Return the hits with each superseded one below the memory that holds now, or that held before
+    `until`, which is added if it is not a hit itself. Hits that swap places swap their scores,
+    except in modes whose score is a documented formula.
+    """
+    if not any(hit.item.superseded_by for hit in hits):
+        return list(hits)
+    hit_by_id = {hit.item.id: hit for hit in hits}
+    later = await search.successors(tx, [hit.item for hit in hits])
+    found: dict[str, Hit] = {}
+    for hit in hits:
+        chain = [hit]
+        while (by := chain[-1].item.superseded_by) and len(chain) < CHAIN_MAX:
+            current = hit_by_id.get(by)
+            if current is None and by in later:
+                current = hit_of([later[by]], hit.scores)
+            if current is None or current in chain or ranking.began_after(current.item, until):
+                break
+            chain.append(current)
+        # Memories in between appear only if they are hits.
+        chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
+        new = [one for one in reversed(chain) if one.item.id not in found]
+        new = exchanged(new) if query.mode in DEFAULT_ORDER else new
+        # A memory that gave way to an earlier report of the same says nothing more.
+        last = chain[-1].item.id, chain[-1].text
+        found |= {i.item.id: i for i in new if (i.item.superseded_by, i.text) != last}
+    return list(found.values())[: query.limit]
 
 
 async def with_turns(

@@ -448,7 +448,9 @@ async def _finalized(
 ) -> Found:
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
-    hits = falling(await search.current_first(tx, ranked, query), query.mode)
+    hits = falling(
+        await beside.current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
+    )
     hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
         slots, ids = candidates.slots, [hit.item.id for hit in hits]

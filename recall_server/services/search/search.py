@@ -21,7 +21,6 @@ from recall_server.domain.query import (
     Scores,
     SearchMode,
     Step,
-    exchanged,
     has_memory,
     hit_of,
     repeats,
@@ -33,6 +32,7 @@ from recall_server.domain.search.question import SAID_MIN, Question, alike
 from recall_server.domain.search.ranking import Candidate, others, spread
 from recall_server.domain.search.signals import (
     BROAD,
+    FACT,
     WORDING,
     Evidence,
     Fused,
@@ -40,11 +40,11 @@ from recall_server.domain.search.signals import (
     fuse,
     without_cosines,
 )
-from recall_server.domain.text.dates import periods
+from recall_server.domain.text.dates import Period, periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
 from recall_server.storage.index.documents import Documents, Slots
-from recall_server.storage.index.vector_cache import Floats
+from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Transaction
@@ -70,10 +70,11 @@ FURTHER_MAX = 3
 # How many texts more than are shown are read to compare them: the order then changes. With these,
 # 97 % of LoCoMo's searches read no further ones.
 LIKELY_MORE = 4
+# The least cosine that counts for the score of a memory that states the fact asked for: its words
+# may be others.
+STATED_COSINE = 0.6
 # Longer texts are compared in a thread.
 COMPARED_INLINE_CHARS_MAX = 4_000
-# How many memories of a chain of supersession are followed.
-CHAIN_MAX = 100
 
 
 class PreparedQuery(NamedTuple):
@@ -216,7 +217,12 @@ async def retrieve(
     # Fetch them all now and keep them: a concurrent search may evict them.
     labels = prepared.named | prepared.values
     postings = documents.postings([*prepared.idf, *sorted(labels)])
-    slots = await _pool(tx, vectors, prepared, documents, postings)
+    named = periods(query.text, now)
+    facts = await _facts(tx, prepared, documents, named)
+    allowed = await _allowed(tx, prepared, documents)
+    slots = await _pool(vectors, prepared, postings, allowed)
+    if stated := [slot for slot in facts if slot < len(allowed) and allowed[slot]]:
+        slots = np.union1d(slots, stated)
     await tx.words.load(documents, slots)
     # Ties are in the order of the ids: the order of slots changes when an index is rebuilt.
     slots = slots[documents.by_id(slots)]
@@ -235,10 +241,12 @@ async def retrieve(
         bm25(words, idf=prepared.idf, average_length=statistics.average_length),
         cosines,
         prepared.named,
-        periods(query.text, now),
+        named,
         prepared.values,
-        calibration.known(prepared.asked, prepared.idf),
+        # The answer to a question for one fact need not have any of its words.
+        1.0 if facts else calibration.known(prepared.asked, prepared.idf),
         broad=prepared.question.broad,
+        facts=[facts.get(slot, "") for slot in slots.tolist()] if facts else (),
     )
     fused = fuse(evidence)
     compared = COMPARED_MAX if query.mode in DEFAULT_ORDER else 0
@@ -341,25 +349,29 @@ def _best(
     return [found[first] for first in spread(firsts, sources, count, others(query.limit))]
 
 
+async def _allowed(tx: Transaction, prepared: PreparedQuery, documents: Documents) -> Flags:
+    """Return for each slot whether it may be a hit: found, in the access scope, and true then."""
+    allowed = await tx.words.allowed(documents)
+    if prepared.query.past.as_of:
+        true = await tx.words.true_then(documents, prepared.statistics)
+        allowed = allowed & true[: len(allowed)]
+    return allowed
+
+
 async def _pool(
-    tx: Transaction,
     vectors: Searched | None,
     prepared: PreparedQuery,
-    documents: Documents,
     postings: Mapping[str, TermPostings],
+    allowed: Flags,
 ) -> Slots:
-    """Return the slots worth ranking: the best by words (the newest if all is asked for) and by
-    vectors.
+    """Return the allowed slots worth ranking: the best by words (the newest if all is asked for)
+    and by vectors.
     """
     query, broad = prepared.query, prepared.question.broad
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     ranked = max(RANKED_MIN, RANKED_PER_HIT * query.limit)
     if query.mode is SearchMode.RECALL:
         size = ranked = max(RECALL_POOL_MIN, int(RECALL_POOL_PER_HIT * query.limit))
-    allowed = await tx.words.allowed(documents)
-    if query.past.as_of:
-        true = await tx.words.true_then(documents, prepared.statistics)
-        allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
     by_words = np.flatnonzero(allowed)[: -size - 1 : -1]
     if broad is None or broad.topic:
@@ -370,6 +382,19 @@ async def _pool(
         return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
     return ranking.joined([by_words, nearest], ranked)
+
+
+async def _facts(
+    tx: Transaction, prepared: PreparedQuery, documents: Documents, named: Sequence[Period]
+) -> Mapping[int, str]:
+    """Return the attribute of each entry that states the fact that the question asks for, by slot.
+    `named`: the times that it names.
+    """
+    fact = prepared.question.fact
+    if fact is None or FACT in prepared.query.without or (fact.timed and not named):
+        return {}
+    names = (await tx.aliases.all()).names(fact.subject)
+    return await tx.words.of_facts(documents, names, fact.attributes)
 
 
 def _is_diverse(query: Query) -> bool:
@@ -387,10 +412,14 @@ def _candidates(
     evidence, coverage = fused.evidence, found.coverage
     if beside_names is not None:
         coverage = np.where(beside_names < SAID_MIN, 0.0, coverage)
-    if (about := fused.signals.get(BROAD)) is not None:
-        coverage = np.maximum(coverage, about)
+    nearness = evidence.cosines
+    for name in (BROAD, FACT):
+        if (about := fused.signals.get(name)) is not None:
+            coverage = np.maximum(coverage, about)
+            if name == FACT:
+                nearness = np.where(about == 1.0, np.maximum(nearness, STATED_COSINE), nearness)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), found.ranked.tolist()
-    cosines, by_formula = evidence.cosines.tolist(), query.mode not in DEFAULT_ORDER
+    cosines, by_formula = nearness.tolist(), query.mode not in DEFAULT_ORDER
 
     def score_of(at: int) -> float:
         near = calibration.nearness(covered[at], None if math.isnan(cosines[at]) else cosines[at])
@@ -426,7 +455,7 @@ async def load_items(
     items = await _read(tx, found, missing)
     if only_current:
         read = list(items.values())
-        later = {*await _later(tx, read), *(item.id for item in read)}
+        later = {*await successors(tx, read), *(item.id for item in read)}
         items = {slot: one for slot, one in items.items() if one.superseded_by not in later}
     gone = set(missing) - items.keys()
     best = [one for one in found.best if one.slot not in gone]
@@ -517,7 +546,8 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
     if query.mode not in DEFAULT_ORDER or Step.CURRENCY in query.without:
         return found.best
     items = [found.items[one.slot] for one in first]
-    order, gave_way = ranking.later_first(query.text, items)
+    until = found.fused.evidence.until
+    order, gave_way = ranking.later_first(query.text, items, until)
     if not gave_way:
         return found.best
     best = list(found.best)
@@ -552,36 +582,7 @@ def _without_repeats(
     return list(kept.values())
 
 
-async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
-    """Return the hits with each superseded one below the memory that holds now, which is added if
-    it is not a hit itself. Hits that swap places swap their scores, except in modes whose score is
-    a documented formula.
-    """
-    if not any(hit.item.superseded_by for hit in hits):
-        return list(hits)
-    hit_by_id = {hit.item.id: hit for hit in hits}
-    later = await _later(tx, [hit.item for hit in hits])
-    found: dict[str, Hit] = {}
-    for hit in hits:
-        chain = [hit]
-        while (by := chain[-1].item.superseded_by) and len(chain) < CHAIN_MAX:
-            current = hit_by_id.get(by)
-            if current is None and by in later:
-                current = hit_of([later[by]], hit.scores)
-            if current is None or current in chain:
-                break
-            chain.append(current)
-        # Memories in between appear only if they are hits.
-        chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
-        new = [one for one in reversed(chain) if one.item.id not in found]
-        new = exchanged(new) if query.mode in DEFAULT_ORDER else new
-        # A memory that gave way to an earlier report of the same says nothing more.
-        last = chain[-1].item.id, chain[-1].text
-        found |= {i.item.id: i for i in new if (i.item.superseded_by, i.text) != last}
-    return list(found.values())[: query.limit]
-
-
-async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
+async def successors(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
     """Return the memories that superseded these items, directly or indirectly, by id."""
     known = {item.id for item in items}
     wanted = {item.superseded_by for item in items if item.superseded_by} - known

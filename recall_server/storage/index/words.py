@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Self
@@ -36,6 +36,8 @@ TERMS = 500
 FEW = 10
 # The first lookup takes this many times the items wanted, since some are hidden.
 ITEMS_PER_HIT = 4
+# How many memories of a fact that a question asks for are ranked besides the best by words.
+FACTS_MAX = 50
 # Greater than any slot.
 LAST = 2**62
 # A prime, so that occurrences and length stay apart in a digest.
@@ -415,6 +417,24 @@ class WordIndex(BoundTable):
         if missing:
             async with documents.loading:
                 documents.load(await self._bound.fetch("placed", slots=missing))
+
+    async def of_facts(
+        self, documents: Documents, names: Collection[str], attributes: Collection[str]
+    ) -> dict[int, str]:
+        """Return the attribute of each entry of a memory that states one of these `attributes` of a
+        subject, given by its normal names, by slot: the `FACTS_MAX` memories recorded last.
+        """
+        known_at = self._bound.past.known_at
+        rows = await self._bound.fetch(
+            "slots_of_facts",
+            names=sorted(names),
+            attributes=sorted(attributes),
+            past=known_at is not None,
+            known_at=known_at or datetime.max.replace(tzinfo=UTC),
+            limit=FACTS_MAX,
+            size=documents.size,
+        )
+        return {row["slot"]: row["attribute_key"] for row in rows}
 
     async def allowed(self, documents: Documents) -> Flags:
         """Return for each slot whether search finds it (or found it at the requested moment) and

@@ -92,6 +92,18 @@ WHERE documents.namespace = :namespace AND documents.item_id IN (:ids...) AND do
     WHERE b.namespace = :namespace AND b.item_id = documents.item_id
       AND b.slot < documents.slot)
 
+-- query: slots_of_facts
+-- All entries of the memories of these attributes of a subject, of the last recorded ones.
+SELECT d.slot, m.attribute_key FROM (
+  SELECT m.id, m.attribute_key FROM memories m
+  WHERE m.namespace = :namespace AND m.entity_key IN (:names...)
+    AND m.attribute_key IN (:attributes...)
+    AND (NOT :past OR m.recorded_at <= :known_at)
+    AND {{scope:m}}
+  ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit) m
+JOIN documents d ON d.namespace = :namespace AND d.item_id = m.id
+WHERE d.slot < :size
+
 -- query: placed
 -- The columns that ranking needs of the items at these slots, without texts, which are stored apart
 -- from the row. The turn of a memory is looked up before the join: otherwise Postgres would look it

@@ -1,0 +1,93 @@
+"""A question for one fact finds the memory that states it, whatever its words."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.query import SearchMode
+from recall_server.domain.search.asked import Asked, asked_fact
+from recall_server.services.memory.ingest import Submission
+from tests.support.application import Open
+from tests.support.conversation import context, enter
+from tests.support.searches import asked
+
+HOMES = {
+    "I live on Park Row in Bath.": 2021,
+    "Nora lives in Lyon.": 2022,
+    "Nora lives in Oslo.": 2024,
+    "I moved to Bristol.": 2024,
+    "Nora moved to Madrid.": 2025,
+}
+
+
+async def extracted(application: Application) -> None:
+    await enter(application)
+    for text, year in HOMES.items():
+        said = datetime(year, 1, 10, tzinfo=UTC)
+        await application.services.ingest.remember(
+            context(application), Submission(text, "homes", occurred_at=said)
+        )
+        while await application.worker.run_once():
+            pass
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("Where do I live?", "The user moved to Bristol."),
+        ("Where does Nora live now?", "Nora moved to Madrid."),
+        ("Where did Nora live in 2022?", "Nora lives in Lyon."),
+        ("Where did Nora live in November 2024?", "Nora lives in Oslo."),
+        ("Where did I live in 2022?", "The user lives on Park Row in Bath."),
+    ],
+)
+async def test_what_held_at_the_time_of_the_question_stands_first(
+    open_app: Open, question: str, first: str, mode: SearchMode
+) -> None:
+    async with open_app() as application:
+        await extracted(application)
+        found = await asked(application, question, mode=mode)
+
+    assert found[0].text == first
+
+
+async def test_a_fact_is_found_by_another_name_of_its_subject(open_app: Open) -> None:
+    async with open_app() as application:
+        await extracted(application)
+        before = await asked(application, "Where does Honey live?")
+        await application.services.aliases.set(context(application), "Nora", ["Honey"])
+        hits = await asked(application, "Where does Honey live?")
+
+    assert before[0].text != hits[0].text
+    assert hits[0].text == "Nora moved to Madrid."
+
+
+LIVES = ("lives_in",)
+
+
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        ("Where do I live?", Asked("user", LIVES)),
+        ("And where does Dr. Chen live?", Asked("Dr. Chen", LIVES)),
+        ("where did nora live in 2024", Asked("nora", LIVES, timed=True)),
+        ("What’s my sister’s job?", Asked("user's sister", ("job_title", "works_at"))),
+        ("Who am I?", Asked("user", ("name",))),
+        ("Wo wohnt Tobi?", Asked("Tobi", LIVES)),
+        ("¿Dónde vivo?", Asked("user", LIVES)),
+        ("Où habite Marie ?", Asked("Marie", LIVES)),
+        ("我住在哪里？", Asked("user", LIVES)),
+        ("私はどこに住んでいますか？", Asked("user", LIVES)),
+        ("Where do you live?", None),
+        ("Where does she live?", None),
+        ("Where does Nora live when she is in Paris?", None),
+        ("What do I do if the router fails?", None),
+        ("Where do I live? " * 20, None),
+    ],
+)
+def test_only_a_question_for_one_fact_and_nothing_else_is_one(
+    question: str, fact: Asked | None
+) -> None:
+    assert asked_fact(question) == fact
