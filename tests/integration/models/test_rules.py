@@ -176,7 +176,7 @@ Protokoll, Ruderclub Altmühl e.V.\\nDatum: 12. Oktober 2026, Bootshaus\\n\\nTOP
   fact | Protokoll, Ruderclub Altmühl e.V.: Weihnachtsfeier am 11. Dezember im Gasthof Hirschen.
 # Steps that are counted are no procedure.
 Ayer caminé 7.200 pasos con mi cuñado Paco.
-  fact | Usuario: Ayer caminé 7.200 pasos con mi cuñado Paco (2023-05-07).
+  fact | Usuario: Ayer (2023-05-07) caminé 7.200 pasos con mi cuñado Paco.
 # Two subjects of one verb stay together.
 The school wrote, Otto and Ida can start at St. Brendan's after the autumn break.
   fact | The school wrote, Otto and Ida can start at St. Brendan's after the autumn break.
@@ -285,6 +285,12 @@ I live in Ghent and work at Volvo.
 I work as a nurse at St. Mary's. I live on Park Row in Bath.
   fact | The user works as a nurse at St. Mary's. | user, works_at, St. Mary's
   fact | The user lives on Park Row in Bath. | user, lives_in, Bath
+Hey, quick intro: I'm Priya, 41, I run a small bakery called Crumb in Leeds.
+  fact | The user is Priya. | user, name, Priya
+  fact | Priya is 41. | user, age, 41
+  fact | Priya runs a small bakery called Crumb in Leeds.
+I quit my job at Volvo.
+  fact | The user quit their job at Volvo. | user, works_at, Volvo | NOT CORRECTS None
 I started a new job as a baker at Novex.
   fact | The user started a new job as a baker at Novex. | user, works_at, Novex
 I'm 34, married, two kids, live in Oslo
@@ -607,7 +613,7 @@ Je préfère le thé. Non, plutôt le café.
 我们决定使用Kafka。
   decision | 用户：我们决定使用Kafka。 | team, uses, Kafka
 我上个月从上海搬到了杭州。
-  fact | 用户：我上个月从上海搬到了杭州 (2023-04)。 | user, lives_in, 杭州
+  fact | 用户：我上个月（2023-04）从上海搬到了杭州。 | user, lives_in, 杭州
 规则：\\n- 不要使用表情符号\\n- 用简体中文回答
   preference | 规则: 不要使用表情符号。
   preference | 规则: 用简体中文回答。
@@ -631,7 +637,7 @@ Je préfère le thé. Non, plutôt le café.
 チームはKafkaを採用することにしました。
   decision | ユーザー：チームはKafkaを採用することにしました。 | team, uses, Kafka
 先月、大阪から福岡に引っ越しました。
-  fact | ユーザー：先月、大阪から福岡に引っ越しました (2023-04)。 | user, lives_in, 福岡 | CORRECTS 大阪
+  fact | ユーザー：先月（2023-04）、大阪から福岡に引っ越しました。 | user, lives_in, 福岡 | CORRECTS 大阪
 ルール：\\n- 絵文字は使わないでください\\n- 敬語で答えてください
   preference | ルール: 絵文字は使わないでください。
   preference | ルール: 敬語で答えてください。
@@ -659,7 +665,7 @@ J'ai déménagé à Lyon en mars.
 3月にトロムソに引っ越しました。
   fact | ユーザー：3月にトロムソに引っ越しました。 | user, lives_in, トロムソ
 去年大阪に引っ越しました。
-  fact | ユーザー：去年大阪に引っ越しました (2022)。 | user, lives_in, 大阪
+  fact | ユーザー：去年（2022）大阪に引っ越しました。 | user, lives_in, 大阪
 # A name that was told stands for the user; the entity stays.
 Hi, I'm Jonas. I work as a nurse.
   fact | The user is Jonas. | user, name, Jonas

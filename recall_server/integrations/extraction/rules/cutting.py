@@ -166,13 +166,13 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
         for first, last in places if own and len(places) >= least else ():
             part = text[first:last].rstrip(".!。")
             led = [f"{data['i']}{part}", f"{data['be']}{part}"] if first else []
-            facts = ((said, find_fact(said, speaker, language)) for said in [*led, part])
+            short = [*led, part] if size(part, language) <= words else []
+            facts = ((said, find_fact(said, speaker, language)) for said in short)
             said, fact = next((one for one in facts if one[1]), (part, None))
-            if fact and size(part, language) <= words:
-                place = clause.start + first, clause.start + last
-                found.append(Piece(*place, said, clause.kind, fact))
+            place = clause.start + first, clause.start + last
+            found.append(Piece(*place, said, clause.kind, fact))
         attributes = {one.found.fact.attribute for one in found if one.found}
-        if len(attributes) >= max(2, len(places) - others) and found[0].start == clause.start:
+        if len(attributes) >= max(2, len(places) - others) and found[0].found:
             yield from found
             return
     yield clause

@@ -13,8 +13,9 @@ from recall_server.integrations.extraction.rules.language import Table, shape, t
 
 @dataclass(frozen=True)
 class When:
-    """A relative time in a clause, resolved: how it is shown, and when it begins."""
+    """A relative time in a clause, resolved: its words, how it is shown, and when it begins."""
 
+    said: str
     shown: str
     at: datetime
 
@@ -46,8 +47,12 @@ def stand_alone(text: str, context: Context, language: Table, when: When | None)
     stop = "" if ended else "." if language.spaced else "。"
     if when is None:
         return words + stop
-    mark = words[-1] if ended else stop
-    return f"{words.rstrip('.。')} ({when.shown}){mark}"
+    words += stop
+    # The first letter may be a capital now.
+    at = words.lower().find(when.said.lower())
+    end = len(words) - 1 if at < 0 else at + len(when.said)
+    shown = f" ({when.shown})" if language.spaced else f"（{when.shown}）"
+    return words[:end] + shown + words[end:]
 
 
 def _worded(text: str, context: Context, language: Table) -> str:
@@ -122,22 +127,23 @@ def dated(text: str, base: datetime, language: Table, *, past: bool) -> When | N
         if match is None:
             return _weekday(text, base, language, past=past)
         if match["unit"] is None:
-            return _when(base, *language.offsets[(match.lastindex or 0) - 1], language)
+            offset = language.offsets[(match.lastindex or 0) - 1]
+            return _when(match[0], base, *offset, language)
         said = match["n"].lower()
         count = relative["count"].get(said) or int(said)
-        return _when(base, relative["units"][match["unit"].lower()], -count, language)
+        return _when(match[0], base, relative["units"][match["unit"].lower()], -count, language)
     except (ValueError, OverflowError):  # "a few weeks ago", a day before the year 1
         return None
 
 
-def _when(base: datetime, unit: str, offset: int, language: Table) -> When:
+def _when(said: str, base: datetime, unit: str, offset: int, language: Table) -> When:
     at = start_of(base + length(unit, offset), unit)
     if language.name != "en":
         shown = {"day": f"{at:%Y-%m-%d}", "week": f"{at:%G-W%V}", "month": f"{at:%Y-%m}"}
     else:
         day = f"{at.day} {at:%B %Y}"
         shown = {"day": day, "week": f"week of {day}", "month": f"{at:%B %Y}"}
-    return When(shown.get(unit, f"{at:%Y}"), at)
+    return When(said, shown.get(unit, f"{at:%Y}"), at)
 
 
 def _weekday(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
@@ -147,4 +153,4 @@ def _weekday(text: str, base: datetime, language: Table, *, past: bool) -> When 
         return None
     names = language.data["weekdays"].split()
     ahead = (names.index(match["day"].lower()) % 7 - base.weekday()) % 7
-    return _when(base, "day", (ahead or 7) if match["next"] else ahead - 7, language)
+    return _when(match[0], base, "day", (ahead or 7) if match["next"] else ahead - 7, language)
