@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.search.asked import Asked, asked_fact
 from recall_server.domain.search.broad import Broad, broad_of
+from recall_server.domain.search.fact_question import FactQuestion, fact_question
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
 from recall_server.domain.text.terms import (
     SPEAKER,
@@ -71,7 +71,7 @@ class Question:
     broad: Broad | None = None
     values: frozenset[str] = frozenset()
     forms: Mapping[str, Collection[str]] = field(default_factory=dict)
-    fact: Asked | None = None
+    fact: FactQuestion | None = None
 
     @staticmethod
     def parse(text: str, *, may_be_broad: bool = True) -> Question:
@@ -98,7 +98,7 @@ class Question:
             broad=wanted,
             values=asked_values(read),
             forms=forms,
-            fact=asked_fact(text) if may_be_broad else None,
+            fact=fact_question(text) if may_be_broad else None,
         )
 
     @property

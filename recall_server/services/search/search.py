@@ -218,7 +218,7 @@ async def retrieve(
     labels = prepared.named | prepared.values
     postings = documents.postings([*prepared.idf, *sorted(labels)])
     named = periods(query.text, now)
-    facts = await _facts(tx, prepared, documents, named)
+    facts = await _facts(tx, prepared, named)
     allowed = await _allowed(tx, prepared, documents)
     slots = await _pool(vectors, prepared, postings, allowed)
     if stated := [slot for slot in facts if slot < len(allowed) and allowed[slot]]:
@@ -385,7 +385,7 @@ async def _pool(
 
 
 async def _facts(
-    tx: Transaction, prepared: PreparedQuery, documents: Documents, named: Sequence[Period]
+    tx: Transaction, prepared: PreparedQuery, named: Sequence[Period]
 ) -> Mapping[int, str]:
     """Return the attribute of each entry that states the fact that the question asks for, by slot.
     `named`: the times that it names.
@@ -394,7 +394,7 @@ async def _facts(
     if fact is None or FACT in prepared.query.without or (fact.timed and not named):
         return {}
     names = (await tx.aliases.all()).names(fact.subject)
-    return await tx.words.of_facts(documents, names, fact.attributes)
+    return await tx.words.of_facts(names, fact.attributes)
 
 
 def _is_diverse(query: Query) -> bool:

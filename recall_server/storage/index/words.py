@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Self
@@ -32,12 +32,11 @@ PAGE = 65_536
 TRUTHS_PAGE = 8_192
 # Terms whose lists are read at a time.
 TERMS = 500
+PAGE_OF_ITEMS = 500
 # Up to so many items, the database looks for them in the lists: it takes each with each.
 FEW = 10
-# The first lookup takes this many times the items wanted, since some are hidden.
-ITEMS_PER_HIT = 4
-# How many memories of a fact that a question asks for are ranked besides the best by words.
-FACTS_MAX = 50
+ITEMS_PER_HIT = 4  # that the first lookup takes, as some are hidden
+FACTS_MAX = 50  # of the memories of a fact that a question asks for
 # Greater than any slot.
 LAST = 2**62
 # A prime, so that occurrences and length stay apart in a digest.
@@ -418,22 +417,10 @@ class WordIndex(BoundTable):
             async with documents.loading:
                 documents.load(await self._bound.fetch("placed", slots=missing))
 
-    async def of_facts(
-        self, documents: Documents, names: Collection[str], attributes: Collection[str]
-    ) -> dict[int, str]:
-        """Return the attribute of each entry of a memory that states one of these `attributes` of a
-        subject, given by its normal names, by slot: the `FACTS_MAX` memories recorded last.
-        """
-        known_at = self._bound.past.known_at
-        rows = await self._bound.fetch(
-            "slots_of_facts",
-            names=sorted(names),
-            attributes=sorted(attributes),
-            past=known_at is not None,
-            known_at=known_at or datetime.max.replace(tzinfo=UTC),
-            limit=FACTS_MAX,
-            size=documents.size,
-        )
+    async def of_facts(self, names: Collection[str], attributes: Collection[str]) -> dict[int, str]:
+        """Return, by slot, the attribute of each entry that states one of these of a subject."""
+        given = {"names": sorted(names), "attributes": sorted(attributes), "limit": FACTS_MAX}
+        rows = await self._bound.fetch("slots_of_facts", **given)
         return {row["slot"]: row["attribute_key"] for row in rows}
 
     async def allowed(self, documents: Documents) -> Flags:
@@ -575,9 +562,6 @@ def _add_digests(found: NDArray[np.uint64], lists: Mapping[str, str]) -> NDArray
         numbers = (MULTIPLIER * times + lengths).astype(np.uint64)
         np.add.at(found, slots, np.uint64(_number(term)) * numbers)
     return found
-
-
-PAGE_OF_ITEMS = 500
 
 
 class Findables(BoundTable):

@@ -98,11 +98,10 @@ SELECT d.slot, m.attribute_key FROM (
   SELECT m.id, m.attribute_key FROM memories m
   WHERE m.namespace = :namespace AND m.entity_key IN (:names...)
     AND m.attribute_key IN (:attributes...)
-    AND (NOT :past OR m.recorded_at <= :known_at)
+    AND (NOT :past OR m.recorded_at <= :as_of)
     AND {{scope:m}}
   ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit) m
 JOIN documents d ON d.namespace = :namespace AND d.item_id = m.id
-WHERE d.slot < :size
 
 -- query: placed
 -- The columns that ranking needs of the items at these slots, without texts, which are stored apart

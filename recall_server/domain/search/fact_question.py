@@ -10,7 +10,7 @@ from typing import NamedTuple
 QUESTION_CHARS_MAX = 120
 
 
-class Asked(NamedTuple):
+class FactQuestion(NamedTuple):
     """What a question asks for: the subject, as a fact names it, and the attributes that answer it.
     `timed`: it may name a time.
     """
@@ -132,7 +132,7 @@ def _patterns() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
     return tuple(found)
 
 
-def asked_fact(question: str) -> Asked | None:
+def fact_question(question: str) -> FactQuestion | None:
     """Return what a question asks for, if it asks for one fact and for nothing else."""
     if len(question) > QUESTION_CHARS_MAX:
         return None
@@ -145,5 +145,5 @@ def asked_fact(question: str) -> Asked | None:
                 return None
             if _SELF.fullmatch(subject):
                 subject = "user"
-            return Asked(_OWN.sub("user's ", subject), attributes, bool(when.strip()))
+            return FactQuestion(_OWN.sub("user's ", subject), attributes, bool(when.strip()))
     return None

@@ -6,7 +6,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.query import SearchMode
-from recall_server.domain.search.asked import Asked, asked_fact
+from recall_server.domain.search.fact_question import FactQuestion, fact_question
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, enter
@@ -70,16 +70,16 @@ LIVES = ("lives_in",)
 @pytest.mark.parametrize(
     ("question", "fact"),
     [
-        ("Where do I live?", Asked("user", LIVES)),
-        ("And where does Dr. Chen live?", Asked("Dr. Chen", LIVES)),
-        ("where did nora live in 2024", Asked("nora", LIVES, timed=True)),
-        ("What’s my sister’s job?", Asked("user's sister", ("job_title", "works_at"))),
-        ("Who am I?", Asked("user", ("name",))),
-        ("Wo wohnt Tobi?", Asked("Tobi", LIVES)),
-        ("¿Dónde vivo?", Asked("user", LIVES)),
-        ("Où habite Marie ?", Asked("Marie", LIVES)),
-        ("我住在哪里？", Asked("user", LIVES)),
-        ("私はどこに住んでいますか？", Asked("user", LIVES)),
+        ("Where do I live?", FactQuestion("user", LIVES)),
+        ("And where does Dr. Chen live?", FactQuestion("Dr. Chen", LIVES)),
+        ("where did nora live in 2024", FactQuestion("nora", LIVES, timed=True)),
+        ("What’s my sister’s job?", FactQuestion("user's sister", ("job_title", "works_at"))),
+        ("Who am I?", FactQuestion("user", ("name",))),
+        ("Wo wohnt Tobi?", FactQuestion("Tobi", LIVES)),
+        ("¿Dónde vivo?", FactQuestion("user", LIVES)),
+        ("Où habite Marie ?", FactQuestion("Marie", LIVES)),
+        ("我住在哪里？", FactQuestion("user", LIVES)),
+        ("私はどこに住んでいますか？", FactQuestion("user", LIVES)),
         ("Where do you live?", None),
         ("Where does she live?", None),
         ("Where does Nora live when she is in Paris?", None),
@@ -88,6 +88,6 @@ LIVES = ("lives_in",)
     ],
 )
 def test_only_a_question_for_one_fact_and_nothing_else_is_one(
-    question: str, fact: Asked | None
+    question: str, fact: FactQuestion | None
 ) -> None:
-    assert asked_fact(question) == fact
+    assert fact_question(question) == fact
