@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.query import Query, Scores, SearchMode, Step
 from recall_server.domain.search import signals
 from recall_server.domain.search.broad import TYPES, Broad
+from recall_server.domain.search.fact_question import Stated
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.ranking import bm25, bm25_weights, bm25plus
 from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, WITHOUT_WORDS, Evidence
@@ -108,7 +108,7 @@ class Known(NamedTuple):
     share: float = 1.0
     wording: Mapping[str, float] | None = None
     broad: Broad | None = None
-    facts: Mapping[str, str] = MappingProxyType({})
+    facts: Mapping[str, str] | None = None
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -168,7 +168,11 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
             if known.wording is None
             else np.array([known.wording.get(key, 0.0) for key in keys]),
             known.broad,
-            [known.facts.get(key, "") for key in keys],
+            None
+            if known.facts is None
+            else Stated(
+                np.array([known.facts.get(key, "") for key in keys]), np.zeros(len(keys), np.bool_)
+            ),
         )
     )
     best = fused.order.tolist()
@@ -198,7 +202,7 @@ def evidence(
     """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] not in "@="}), 2.0)
     known = (cosines or {}, frozenset(named), periods, frozenset(values), share, wording, broad)
-    return Known(occurrences, idf, 10.0, *known, facts or {})
+    return Known(occurrences, idf, 10.0, *known, facts)
 
 
 def only(*parts: str, mode: SearchMode = SearchMode.HYBRID) -> Query:

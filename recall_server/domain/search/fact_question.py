@@ -4,8 +4,14 @@ The answer need not have any of their words: "I moved to Bristol".
 """
 
 import re
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.text.terms import terms
 
 QUESTION_CHARS_MAX = 120
 
@@ -147,3 +153,32 @@ def fact_question(question: str) -> FactQuestion | None:
                 subject = "user"
             return FactQuestion(_OWN.sub("user's ", subject), attributes, bool(when.strip()))
     return None
+
+
+class Stated(NamedTuple):
+    """Which items of a pool state a fact that a question asks for: the attribute of those that
+    state one of its subject, else ""; and those that state one of another subject. `called`: the
+    terms by which the question names its subject.
+    """
+
+    attributes: NDArray[np.str_]
+    of_others: NDArray[np.bool_]
+    called: frozenset[str] = frozenset()
+
+
+def stated(
+    question: FactQuestion, names: Collection[str], facts: Sequence[tuple[str, str]]
+) -> Stated:
+    """Compare the facts of items, each as the normal names of its subject and attribute, with what
+    is asked of a subject with these normal names. "Nora" is also a "Nora Keller", if there is one.
+    """
+    subjects, attributes = (np.array(one, np.str_) for one in zip(*facts, strict=True))
+    asked = np.isin(attributes, question.attributes)
+    own = np.isin(subjects, list(names))
+    called = frozenset(terms(question.subject)) - {"user"}
+    alike = {one for one in set(subjects[asked].tolist()) - set(names) if called & {*terms(one)}}
+    longer = [one for one in alike if called < {*terms(one)}]
+    if called and len(longer) == 1 and not (asked & own).any():
+        own = subjects == longer[0]
+    others = asked & ~own & ~np.isin(subjects, [*alike, "team"])
+    return Stated(np.where(asked & own, attributes, ""), others, called)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.query import Query, SearchMode, Step
 from recall_server.domain.search.broad import Broad
+from recall_server.domain.search.fact_question import Stated
 from recall_server.domain.search.index_entry import Counts, Words
 from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
@@ -74,7 +75,7 @@ class Evidence(NamedTuple):
     `known`: the share of the question's terms that the namespace has (`calibration.known`).
     `wording`: how like the question the words of the items are, if it was computed.
     `broad`: what the question asks for, if that is all of something.
-    `facts`: the attribute of each item that states the fact that the question asks for, else "".
+    `stated`: which items state the fact that the question asks for, if it asks for one.
     """
 
     query: Query
@@ -90,7 +91,22 @@ class Evidence(NamedTuple):
     known: float = 1.0
     wording: Values | None = None
     broad: Broad | None = None
-    facts: Sequence[str] = ()
+    stated: Stated | None = None
+
+    @property
+    def about_others(self) -> NDArray[np.bool_]:
+        """Which items state what is asked of another subject, and do not name the one asked for:
+        memories, and the words that they cite.
+        """
+        assert self.stated is not None
+        found = self.stated.of_others.copy()
+        for term in self.stated.called & self.words.times.keys():
+            found &= self.words.times[term] == 0
+        episode, start, end = (self.columns[one] for one in ("episode", "span_start", "span_end"))
+        for at in np.flatnonzero(found):
+            if episode[at] >= 0:
+                found |= (episode == episode[at]) & (start < end[at]) & (start[at] < end)
+        return found
 
     @property
     def until(self) -> datetime | None:
@@ -238,12 +254,12 @@ def _fact(evidence: Evidence) -> Values | None:
     with one value only for the last one at the time that the question names, or now, and .5 for the
     others.
     """
-    if not any(evidence.facts):
+    if evidence.stated is None or not (facts := evidence.stated.attributes).any():
         return None
-    facts, starts = np.array(evidence.facts), evidence.columns["valid_from"]
+    starts = evidence.columns["valid_from"]
     until = min(evidence.now, evidence.until or evidence.now).timestamp()
     values = np.where(facts == "", 0.0, 1.0)
-    for attribute in filter(is_single_valued, set(evidence.facts) - {""}):
+    for attribute in filter(is_single_valued, set(facts.tolist()) - {""}):
         having = facts == attribute
         begun = np.where(having & (starts < until), starts, -np.inf)
         values[having & (begun < begun.max())] = 0.5

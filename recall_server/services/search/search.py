@@ -27,6 +27,7 @@ from recall_server.domain.query import (
     said_again,
 )
 from recall_server.domain.search import calibration, ranking
+from recall_server.domain.search.fact_question import FactQuestion, stated
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import SAID_MIN, Question, alike
 from recall_server.domain.search.ranking import Candidate, others, spread
@@ -218,11 +219,13 @@ async def retrieve(
     labels = prepared.named | prepared.values
     postings = documents.postings([*prepared.idf, *sorted(labels)])
     named = periods(query.text, now)
-    facts = await _facts(tx, prepared, named)
+    fact = _fact_question(prepared, named)
+    names = (await tx.aliases.all()).names(fact.subject) if fact else ()
+    facts = await tx.words.of_facts(names, fact.attributes) if fact else ()
     allowed = await _allowed(tx, prepared, documents)
     slots = await _pool(vectors, prepared, postings, allowed)
-    if stated := [slot for slot in facts if slot < len(allowed) and allowed[slot]]:
-        slots = np.union1d(slots, stated)
+    if own := [slot for slot in facts if slot < len(allowed) and allowed[slot]]:
+        slots = np.union1d(slots, own)
     await tx.words.load(documents, slots)
     # Ties are in the order of the ids: the order of slots changes when an index is rebuilt.
     slots = slots[documents.by_id(slots)]
@@ -244,9 +247,9 @@ async def retrieve(
         named,
         prepared.values,
         # The answer to a question for one fact need not have any of its words.
-        1.0 if facts else calibration.known(prepared.asked, prepared.idf),
+        1.0 if own else calibration.known(prepared.asked, prepared.idf),
         broad=prepared.question.broad,
-        facts=[facts.get(slot, "") for slot in slots.tolist()] if facts else (),
+        stated=stated(fact, names, documents.facts(slots)) if fact and len(slots) else None,
     )
     fused = fuse(evidence)
     compared = COMPARED_MAX if query.mode in DEFAULT_ORDER else 0
@@ -384,17 +387,12 @@ async def _pool(
     return ranking.joined([by_words, nearest], ranked)
 
 
-async def _facts(
-    tx: Transaction, prepared: PreparedQuery, named: Sequence[Period]
-) -> Mapping[int, str]:
-    """Return the attribute of each entry that states the fact that the question asks for, by slot.
-    `named`: the times that it names.
-    """
+def _fact_question(prepared: PreparedQuery, named: Sequence[Period]) -> FactQuestion | None:
+    """Return the question for one fact, if it is one. `named`: the times that it names."""
     fact = prepared.question.fact
     if fact is None or FACT in prepared.query.without or (fact.timed and not named):
-        return {}
-    names = (await tx.aliases.all()).names(fact.subject)
-    return await tx.words.of_facts(names, fact.attributes)
+        return None
+    return fact
 
 
 def _is_diverse(query: Query) -> bool:
@@ -412,6 +410,8 @@ def _candidates(
     evidence, coverage = fused.evidence, found.coverage
     if beside_names is not None:
         coverage = np.where(beside_names < SAID_MIN, 0.0, coverage)
+    if evidence.stated is not None:
+        coverage = np.where(evidence.about_others, 0.0, coverage)
     nearness = evidence.cosines
     for name in (BROAD, FACT):
         if (about := fused.signals.get(name)) is not None:

@@ -43,6 +43,9 @@ DTYPES: Mapping[str, type[np.generic]] = {
     "episode": np.int64,
     # The position of the turn in its episode.
     "position": np.int64,
+    # The entity and the attribute of a fact.
+    "subject": np.int64,
+    "attribute": np.int64,
     # The place of its type in `TYPES`; negative for what is no memory.
     "type": np.int8,
     # Whether it is a memory; and the span of the episode that it cites, or that a passage has.
@@ -266,6 +269,9 @@ class Documents:
         for name in ("memory", "span_start", "span_end"):
             self._columns[name][slots] = [row[name] or 0 for row in rows]
         self._columns["type"][slots] = [_TYPES.get(row["type"], -1) for row in rows]
+        for name, key in (("subject", "entity_key"), ("attribute", "attribute_key")):
+            keys = [row[key] for row in rows]
+            self._columns[name][slots] = [-1 if one is None else self._number(one) for one in keys]
         self._columns["loaded"][slots] = True
         places = [self._place(row) for row in rows]
         for name, numbers in zip(
@@ -305,6 +311,14 @@ class Documents:
     def columns(self, slots: Slots, names: Iterable[str] = DTYPES) -> dict[str, NDArray[Any]]:
         """Return these columns, for these slots."""
         return {name: self._columns[name].take(slots) for name in names}
+
+    def facts(self, slots: Slots) -> list[tuple[str, str]]:
+        """Return the normal names of the subject and the attribute of the fact of each of these
+        documents; two empty ones if it has none.
+        """
+        numbers = (self._columns[one][slots].tolist() for one in ("subject", "attribute"))
+        both = zip(*numbers, strict=True)
+        return [("", "") if a < 0 else (self._names[a], self._names[b]) for a, b in both]
 
     def sources(self, slots: Sequence[int]) -> list[int]:
         """Return the source of each of these documents, its session or text, as a number."""

@@ -417,11 +417,10 @@ class WordIndex(BoundTable):
             async with documents.loading:
                 documents.load(await self._bound.fetch("placed", slots=missing))
 
-    async def of_facts(self, names: Collection[str], attributes: Collection[str]) -> dict[int, str]:
-        """Return, by slot, the attribute of each entry that states one of these of a subject."""
+    async def of_facts(self, names: Collection[str], attributes: Collection[str]) -> list[int]:
+        """Return the slots of the entries that state one of these attributes of a subject."""
         given = {"names": sorted(names), "attributes": sorted(attributes), "limit": FACTS_MAX}
-        rows = await self._bound.fetch("slots_of_facts", **given)
-        return {row["slot"]: row["attribute_key"] for row in rows}
+        return await self._column("slot", "slots_of_facts", **given)
 
     async def allowed(self, documents: Documents) -> Flags:
         """Return for each slot whether search finds it (or found it at the requested moment) and

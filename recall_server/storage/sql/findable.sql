@@ -94,8 +94,8 @@ WHERE documents.namespace = :namespace AND documents.item_id IN (:ids...) AND do
 
 -- query: slots_of_facts
 -- All entries of the memories of these attributes of a subject, of the last recorded ones.
-SELECT d.slot, m.attribute_key FROM (
-  SELECT m.id, m.attribute_key FROM memories m
+SELECT d.slot FROM (
+  SELECT m.id FROM memories m
   WHERE m.namespace = :namespace AND m.entity_key IN (:names...)
     AND m.attribute_key IN (:attributes...)
     AND (NOT :past OR m.recorded_at <= :as_of)
@@ -112,7 +112,7 @@ WITH wanted AS MATERIALIZED (
   WHERE namespace = :namespace AND slot IN (:slots...)
 ), cited AS MATERIALIZED (
   SELECT w.slot, m.id, m.type, m.said_at, m.recorded_at, m.valid_from, m.importance,
-    m.access_count, c.episode_id, c.span_start, c.span_end, (
+    m.access_count, m.entity_key, m.attribute_key, c.episode_id, c.span_start, c.span_end, (
       SELECT s.id FROM turns s
       WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
         AND s.span_start <= c.span_start
@@ -124,16 +124,16 @@ WITH wanted AS MATERIALIZED (
     AND {{scope:m}}
 )
 SELECT cited.slot, cited.id, TRUE AS memory, cited.type, cited.said_at, cited.recorded_at,
-  cited.valid_from, cited.importance, cited.access_count, cited.episode_id, cited.span_start, cited.span_end,
-  e.session_id, t.session, t.position
+  cited.valid_from, cited.importance, cited.access_count, cited.entity_key, cited.attribute_key,
+  cited.episode_id, cited.span_start, cited.span_end, e.session_id, t.session, t.position
 FROM cited
 LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
 LEFT JOIN turns t
   ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
 UNION ALL
 SELECT w.slot, w.item_id, FALSE, NULL, COALESCE(t.said_at, e.occurred_at), e.recorded_at,
-  COALESCE(t.said_at, e.occurred_at), t.importance, t.access_count, t.episode_id, w.span_start,
-  w.span_end, e.session_id, t.session, t.position
+  COALESCE(t.said_at, e.occurred_at), t.importance, t.access_count, NULL, NULL, t.episode_id,
+  w.span_start, w.span_end, e.session_id, t.session, t.position
 FROM wanted w
 JOIN turns t ON t.namespace = :namespace AND t.id = w.turn_id
 JOIN episodes e ON e.namespace = :namespace AND e.id = t.episode_id

@@ -1,11 +1,12 @@
 """A question for one fact finds the memory that states it, whatever its words."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.query import SearchMode
+from recall_server.domain.query import Query, SearchMode
 from recall_server.domain.search.fact_question import FactQuestion, fact_question
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
@@ -21,9 +22,9 @@ HOMES = {
 }
 
 
-async def extracted(application: Application) -> None:
-    await enter(application)
-    for text, year in HOMES.items():
+async def stored(application: Application, texts: Mapping[str, int]) -> None:
+    """Store texts that were said in these years, and make memories of them."""
+    for text, year in texts.items():
         said = datetime(year, 1, 10, tzinfo=UTC)
         await application.services.ingest.remember(
             context(application), Submission(text, "homes", occurred_at=said)
@@ -47,7 +48,8 @@ async def test_what_held_at_the_time_of_the_question_stands_first(
     open_app: Open, question: str, first: str, mode: SearchMode
 ) -> None:
     async with open_app() as application:
-        await extracted(application)
+        await enter(application)
+        await stored(application, HOMES)
         found = await asked(application, question, mode=mode)
 
     assert found[0].text == first
@@ -55,13 +57,38 @@ async def test_what_held_at_the_time_of_the_question_stands_first(
 
 async def test_a_fact_is_found_by_another_name_of_its_subject(open_app: Open) -> None:
     async with open_app() as application:
-        await extracted(application)
+        await enter(application)
+        await stored(application, HOMES)
         before = await asked(application, "Where does Honey live?")
         await application.services.aliases.set(context(application), "Nora", ["Honey"])
         hits = await asked(application, "Where does Honey live?")
 
     assert before[0].text != hits[0].text
     assert hits[0].text == "Nora moved to Madrid."
+
+
+@pytest.mark.parametrize(
+    ("question", "weak"), [("Where do I live?", True), ("Where does my mum live?", False)]
+)
+async def test_the_same_fact_of_somebody_else_is_no_evidence(
+    open_app: Open, question: str, weak: bool
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, {"My mum Leela lives in Pune.": 2022, "I run a bakery.": 2023})
+        found = await application.services.recall.search(context(application), Query(question))
+
+    assert found.hits[0].text == "The user's mum Leela lives in Pune."
+    assert found.weak_evidence == weak
+
+
+async def test_a_first_name_is_enough_if_one_subject_has_it(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, {"Nora Keller moved to Rome.": 2024, "I live in Bath.": 2025})
+        hits = await asked(application, "Where does Nora live?")
+
+    assert hits[0].text == "Nora Keller moved to Rome."
 
 
 LIVES = ("lives_in",)
