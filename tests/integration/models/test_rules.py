@@ -291,6 +291,10 @@ Hey, quick intro: I'm Priya, 41, I run a small bakery called Crumb in Leeds.
   fact | Priya runs a small bakery called Crumb in Leeds.
 I quit my job at Volvo.
   fact | The user quit their job at Volvo. | user, works_at, Volvo | NOT CORRECTS None
+user: great. remember: snapshot tests are banned in this repo
+  fact | Snapshot tests are banned in this repo.
+Recuerda que los perros ladran mucho.
+  fact | Los perros ladran mucho.
 I started a new job as a baker at Novex.
   fact | The user started a new job as a baker at Novex. | user, works_at, Novex
 I'm 34, married, two kids, live in Oslo

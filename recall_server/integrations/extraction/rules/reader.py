@@ -23,6 +23,7 @@ _SURE = 0.55
 _NEW_WORDS_MAX = 6
 # Where the cue of a correction begins, at the latest.
 _CUE_MAX = 12
+_TOLD = re.compile(r"(?:that|que|dass|[:,：，])\W*$", re.IGNORECASE)
 _AROUND = " ,.!:–—-。！，"
 _QUESTION = ("?", "？")
 
@@ -64,7 +65,7 @@ class _Reader:
         self.called: str | None = None
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn = passage.turns[0]
-        self.read_to, self.opens, self.tasked = 0, True, False
+        self.read_to, self.opens, self.tasked, self.told = 0, True, False, False
         text = passage.text
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
@@ -154,6 +155,8 @@ class _Reader:
             self._pair(piece)
             return
         opened = self._opened(piece)
+        opener = piece.text[: opened.start - piece.start]
+        self.told = bool(self.language.has("keep.remember", opener) and _TOLD.search(opener))
         if (cue := language.search("drop.correction", opened.text)) and cue.start() > _CUE_MAX:
             return  # "It is A, no sorry, B": what is meant cannot be told.
         for clause in self._clauses(opened):
@@ -210,7 +213,9 @@ class _Reader:
             before = None
         named = bool(self.turn.speaker) and self.speaker.entity != "user"
         rules = listed and language.has("keep.rules", heading)
-        setting = Setting(self.document, listed, bool(heading), before is not None, named, rules)
+        setting = Setting(
+            self.document, listed, bool(heading), before is not None, named, rules, self.told
+        )
         if judging.says_nothing(text, language, setting):
             self.before = None
             return
