@@ -61,6 +61,7 @@ _QUESTIONS = {
         a qu[ée] (?:me dedico|se dedica {who})
         {who}(?:现在)?(?:做什么工作|的职业是什么)
         {who}の(?:仕事|職業)は何(?:ですか)?
+        (?:{who}は)?何の仕事をして(?:いますか|いるの|いる)
     """,
     "age birthday": r"""
         how old (?:is|am|are) {who}
@@ -84,6 +85,8 @@ _QUESTIONS = {
         wie heiße ich
         c[óo]mo me llamo
         comment je m'appelle
+        {who}叫什么(?:名字)?
+        {who}の名前は(?:何(?:ですか)?)?
     """,
     "from": r"""
         where (?:is|am|are) {who} from

@@ -295,6 +295,24 @@ user: great. remember: snapshot tests are banned in this repo
   fact | Snapshot tests are banned in this repo.
 Recuerda que los perros ladran mucho.
   fact | Los perros ladran mucho.
+My wife Ana is vegan and works at Acme.
+  fact | The user's wife Ana is vegan and works at Acme. | user, partner, Ana
+Meine Freundin Lea ist Vegetarierin und hat am 4. Juli Geburtstag.
+  fact | Nutzer: Meine Freundin Lea ist Vegetarierin und hat am 4. Juli Geburtstag. | user, partner, Lea
+Ma femme est végane et travaille chez Acme.
+  fact | Utilisateur: Ma femme est végane et travaille chez Acme. | user's femme, diet, végane
+Je m'appelle Luc, j'habite à Nantes et je travaille chez Airbus.
+  fact | Utilisateur: Je m'appelle Luc. | user, name, Luc
+  fact | Luc: J'habite à Nantes. | user, lives_in, Nantes
+  fact | Luc: Je travaille chez Airbus. | user, works_at, Airbus
+Nos mudamos a Cádiz en mayo.
+  fact | Usuario: Nos mudamos a Cádiz en mayo. | user, lives_in, Cádiz
+Our parents live in York.
+  fact | The user: Our parents live in York. | user's parents, lives_in, York
+Mein Rad: Canyon Endurace, steht im Keller.
+  fact | Nutzer: Mein Rad: Canyon Endurace, steht im Keller.
+Meine Adresse ist Lindenweg 4, 79100 Freiburg.
+  fact | Nutzer: Meine Adresse ist Lindenweg 4, 79100 Freiburg.
 I started a new job as a baker at Novex.
   fact | The user started a new job as a baker at Novex. | user, works_at, Novex
 I'm 34, married, two kids, live in Oslo
@@ -623,8 +641,7 @@ Je préfère le thé. Non, plutôt le café.
   preference | 规则: 用简体中文回答。
 张伟：我下周三去东京出差。\\n王芳：好的。我女儿今年六岁了，喜欢画画。\\n张伟：太好了！
   fact | 张伟：我下周三去东京出差。
-  fact | 王芳：我女儿今年六岁了。 | 王芳's 女儿, age, 六
-  preference | 王芳：我喜欢画画。 | 王芳, likes, 画画
+  fact | 王芳：我女儿今年六岁了，喜欢画画。 | 王芳's 女儿, age, 六
 # Japanese.
 私は東京に住んでいて、ピーナッツのアレルギーがあります。
   fact | ユーザー：私は東京に住んでいて。 | user, lives_in, 東京

@@ -160,6 +160,12 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     """Yield the parts of "I'm 34, married, …" and "live in Ghent and work …", else a clause."""
     data, text = language.data, clause.text
     own = language.starts("words.first", text) or clause.kind is Kind.ITEM or not language.spaced
+    head = text[: parts(shape("comma"), text)[0][1]]
+    mine = re.match(rf"(?:{data['facts']['my']}) ", text, re.IGNORECASE)
+    if mine or (not language.spaced and language.has("words.relation", head)):
+        # What follows "My wife is vegan and" is of her, and what follows "My name is Ana," of Ana.
+        begun = find_fact(head, speaker, language)
+        own = bool(begun and begun.fact.attribute == "name")
     ands = language.patterns["and"]
     for cut, least, others, words in ((shape("comma"), 3, 1, _PART_WORDS_MAX), (ands, 2, 0, 99)):
         places, found = parts(cut, text), list[Piece]()

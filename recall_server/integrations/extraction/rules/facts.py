@@ -44,7 +44,7 @@ class _Row:
     attribute: str
     pattern: re.Pattern[str]
     anchored: bool
-    negated: bool
+    flags: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def patterns(name: str) -> _Patterns:
         row = _filled(written[4:] if anchored else written, language)
         # No two groups may have one name: "o" becomes "o0".
         row = re.sub(r"\(\?P<(\w)>", lambda group: f"(?P<{group[1]}{next(numbers)}>", row)
-        rows.append(_Row(attribute, re.compile(row), anchored, "not" in flags))
+        rows.append(_Row(attribute, re.compile(row), anchored, frozenset(flags)))
     return _Patterns(
         tuple(rows),
         re.compile(data["facts"]["subject"]),
@@ -205,9 +205,12 @@ def _found(
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
     old = (parts.get("o") or "").strip()
     spoken = language.has("words.we", match[0]) and not language.has("words.first", match[0])
-    shared = not whom and ("k" in parts or spoken)
-    entity = "team" if shared else _entity(whom, speaker, language)
-    return Found(Fact(entity, attribute, value, row.negated), old or None, whom)
+    entity = _entity(whom, speaker, language)
+    if not whom and ("k" in parts or spoken):
+        entity = "team"
+    if "own" in row.flags and entity == "team":
+        entity = speaker.entity  # Where "we" live is where the speaker lives.
+    return Found(Fact(entity, attribute, value, "not" in row.flags), old or None, whom)
 
 
 def _of_another(match: re.Match[str], value: str, language: Table) -> bool:

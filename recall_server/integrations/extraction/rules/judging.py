@@ -25,7 +25,7 @@ _EVALUATIVE, _AWAY, _SHORT = -2, -1, -2
 @dataclass(frozen=True)
 class Setting:
     """The place of a clause. `named`: its speaker has a name. `rules`: the list is one of rules.
-    `told`: "Remember that …" stands before it.
+    `asked_for`: "Remember that …" stands before it.
     """
 
     document: bool = False
@@ -34,7 +34,7 @@ class Setting:
     antecedent: bool = False
     named: bool = False
     rules: bool = False
-    told: bool = False
+    asked_for: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     definite = sure and (named or language.starts("words.definite", text))
     points = sum(worth.get(name, 0.0) for name in cues) + min(_SPECIFICS_MAX, precise)
     points += _FACT * (found is not None) + _FACT * imperative
-    points += KEPT_FROM * setting.told
+    points += KEPT_FROM * setting.asked_for
     points += sum((speaks, related, setting.item, bool(definite), "must" in cues or custom))
     points += (2 if precise or setting.heading else 1) * setting.document
     points += bool(due and setting.named)

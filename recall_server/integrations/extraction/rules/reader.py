@@ -65,7 +65,7 @@ class _Reader:
         self.called: str | None = None
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn = passage.turns[0]
-        self.read_to, self.opens, self.tasked, self.told = 0, True, False, False
+        self.read_to, self.opens, self.tasked, self.asked_for = 0, True, False, False
         text = passage.text
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
@@ -156,7 +156,7 @@ class _Reader:
             return
         opened = self._opened(piece)
         opener = piece.text[: opened.start - piece.start]
-        self.told = bool(self.language.has("keep.remember", opener) and _TOLD.search(opener))
+        self.asked_for = bool(self.language.has("keep.remember", opener) and _TOLD.search(opener))
         if (cue := language.search("drop.correction", opened.text)) and cue.start() > _CUE_MAX:
             return  # "It is A, no sorry, B": what is meant cannot be told.
         for clause in self._clauses(opened):
@@ -174,11 +174,9 @@ class _Reader:
 
     def _clauses(self, piece: Piece) -> Iterator[Piece]:
         """Yield the clauses of a sentence that are each worth keeping, else all of it as one."""
-        language, text = self.language, piece.text
-        listed = list(cutting.listed(piece, self.speaker, language))
-        if len(listed) > 1:
-            yield from listed
-            return
+        language = self.language
+        piece, *listed = cutting.listed(piece, self.speaker, language)
+        text = piece.text
         cut = cutting.parts(language.patterns["split"], text)
         setting = Setting(self.document, piece.kind is Kind.ITEM)
         spans: list[tuple[int, int]] = []
@@ -196,8 +194,10 @@ class _Reader:
                 spans[-1] = (spans[-1][0], last)
         for first, last in spans:
             start, end = piece.start + first, piece.start + last
-            clause = replace(piece, start=start, end=end, text=text[first:last])
+            found = piece.found if len(spans) == 1 else None
+            clause = replace(piece, start=start, end=end, text=text[first:last], found=found)
             yield from cutting.listed(clause, self.speaker, language)
+        yield from listed
 
     def _clause(self, clause: Piece) -> None:
         language, text = self.language, clause.text
@@ -214,7 +214,7 @@ class _Reader:
         named = bool(self.turn.speaker) and self.speaker.entity != "user"
         rules = listed and language.has("keep.rules", heading)
         setting = Setting(
-            self.document, listed, bool(heading), before is not None, named, rules, self.told
+            self.document, listed, bool(heading), before is not None, named, rules, self.asked_for
         )
         if judging.says_nothing(text, language, setting):
             self.before = None
