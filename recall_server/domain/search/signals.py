@@ -359,7 +359,7 @@ SIGNALS: tuple[Signal, ...] = (
         of_words=True,
     ),
     Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
-    Signal(FACT, {HYBRID: Weight(1.0), KEYWORD: Weight(1.0)}, _fact),
+    Signal(FACT, {HYBRID: Weight(2.0), KEYWORD: Weight(2.0)}, _fact),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _value),
     Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session, of_words=True),
