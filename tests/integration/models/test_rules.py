@@ -1316,6 +1316,47 @@ def test_what_is_surer_has_more_confidence() -> None:
     assert plain[0].confidence < sure[0].confidence
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My wife is vegan, works at Acme, and has two cats.",
+        "My brother, who is vegan, lives in Oslo.",
+        "My tutor is vegan. Also moved to Kiel.",
+        "A friend of mine is vegan and works at Acme.",
+        "Yesterday my best friend moved to Kiel and got a new job at Novex.",
+        "I think my wife works at Acme and has two cats.",
+        "- My boss Karl is 34, lives in Oslo",
+        "Mein Bruder, der Veganer ist, wohnt in Oslo.",
+        "Meine Frau ist Veganerin. Außerdem arbeitet sie bei Acme.",
+        "Eine Freundin von mir ist Veganerin und hat zwei Katzen.",
+        "Mi hermano es vegano y trabaja en Acme.",
+        "Mon frère, qui est végane, habite à Oslo.",
+        "我妻子吃素，在阿里工作。",
+        "小王吃素，养了两只猫。",
+        "兄は銀行で働いていて、34歳です。",
+    ],
+)
+def test_what_is_said_of_somebody_else_is_no_fact_of_the_user(text: str) -> None:
+    of_user = [one.fact for one in extract(text) if one.fact and one.fact.entity == "user"]
+    assert {fact.attribute for fact in of_user} <= {"partner"}
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes"),
+    [
+        ("I am vegan and work at Acme.", ["diet", "works_at"]),
+        ("I live in Rome with my wife and work at Acme.", ["lives_in", "works_at"]),
+        ("Ich bin Veganer und arbeite bei Acme.", ["diet", "works_at"]),
+        ("Vivo en Oslo y trabajo en Acme.", ["lives_in", "works_at"]),
+        ("J'habite à Oslo et je travaille chez Acme.", ["lives_in", "works_at"]),
+        ("我吃素，在阿里工作。", ["diet", "works_at"]),
+    ],
+)
+def test_what_the_user_goes_on_to_say_is_of_the_user(text: str, attributes: list[str]) -> None:
+    facts = [one.fact for one in extract(text) if one.fact]
+    assert [(one.entity, one.attribute) for one in facts] == [("user", one) for one in attributes]
+
+
 def test_a_sentence_taken_back_leaves_nothing() -> None:
     assert extract("I live on Mars. Just kidding! I work at Arup.")[0].text == (
         "The user works at Arup."

@@ -162,7 +162,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     own = language.starts("words.first", text) or clause.kind is Kind.ITEM or not language.spaced
     head = text[: parts(shape("comma"), text)[0][1]]
     mine = re.match(rf"(?:{data['facts']['my']}) ", text, re.IGNORECASE)
-    if mine or (not language.spaced and language.has("words.relation", head)):
+    others = [language.has(f"words.{cue}", head) for cue in ("relation", "person")]
+    if mine or (not language.spaced and any(others)):
         # What follows "My wife is vegan and" is of her, and what follows "My name is Ana," of Ana.
         begun = find_fact(head, speaker, language)
         own = bool(begun and begun.fact.attribute == "name")
@@ -171,7 +172,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
         places, found = parts(cut, text), list[Piece]()
         for first, last in places if own and len(places) >= least else ():
             part = text[first:last].rstrip(".!。")
-            led = [f"{data['i']}{part}", f"{data['be']}{part}"] if first else []
+            leads = first and not language.starts("words.elided", part)
+            led = [f"{data['i']}{part}", f"{data['be']}{part}"] if leads else []
             short = [*led, part] if size(part, language) <= words else []
             facts = ((said, find_fact(said, speaker, language)) for said in short)
             said, fact = next((one for one in facts if one[1]), (part, None))

@@ -174,9 +174,25 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
         for whom, at in [*begun, ("", start)]:
             for row in rows:
                 match = row.pattern.match(said, at) if row.anchored else None
-                if match and (whom or not start or language.has("words.first", said[:start])):
+                if match and (whom or not start or _goes_on(said, start, language)):
                     return _found(row, match, whom, speaker, language)
     return None
+
+
+def _goes_on(said: str, start: int, language: Table) -> bool:
+    """Return whether what begins there without a subject is of the speaker: "I live in Rome and
+    work at Acme", but not "My wife lives in Rome and works at Acme".
+    """
+    third = language.starts("words.elided", said[start:])
+    return third is None and speaks(said[:start], language)
+
+
+def speaks(text: str, language: Table) -> bool:
+    """Return whether the speaker is a subject in a text."""
+    if language.name == "es":  # where the verb tells
+        return language.has("words.first", text)
+    first = language.data["facts"]["first"]
+    return re.search(rf"(?<!\w)(?:{first})(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _found(

@@ -205,7 +205,9 @@ class _Reader:
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
         if self.document and language.starts("words.elided", text):
             found = None  # "Likes puzzles" is of somebody who was named before.
-        leans = language.starts("words.pronoun", text)
+        leans = bool(language.starts("words.pronoun", text))
+        if found and self._of_another(found, text):
+            found, leans = None, True
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
         refers, before = leans or (cue and cue.start() <= _CUE_MAX), self.before
@@ -237,6 +239,17 @@ class _Reader:
             self.before = None
         else:
             self.before = _Before(text, clause.start, None, found)
+
+    def _of_another(self, found: Found, text: str) -> bool:
+        """Return whether a fact without a subject is of whom the sentence before is about."""
+        before, language = self.before, self.language
+        if before is None or found.subject or found.fact.entity != self.speaker.entity:
+            return False
+        known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
+        spoken = language.has("words.first", text) or language.has("words.we", text)
+        mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
+        other = known or mine or language.starts("words.pronoun", before.text)
+        return bool(other) and not (spoken or facts.speaks(before.text, language))
 
     def _is_task(self, text: str) -> bool:
         """Return whether a text asks for something once, or specifies a thing asked for before."""
