@@ -162,8 +162,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     own = language.starts("words.first", text) or clause.kind is Kind.ITEM or not language.spaced
     head = text[: parts(shape("comma"), text)[0][1]]
     mine = re.match(rf"(?:{data['facts']['my']}) ", text, re.IGNORECASE)
-    others = [language.has(f"words.{cue}", head) for cue in ("relation", "person")]
-    if mine or (not language.spaced and any(others)):
+    of_another = language.has("words.relation", head) or language.has("words.person", head)
+    if mine or (not language.spaced and of_another):
         # What follows "My wife is vegan and" is of her, and what follows "My name is Ana," of Ana.
         begun = find_fact(head, speaker, language)
         own = bool(begun and begun.fact.attribute == "name")

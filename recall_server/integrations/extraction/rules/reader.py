@@ -203,11 +203,9 @@ class _Reader:
         language, text = self.language, clause.text
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
-        if self.document and language.starts("words.elided", text):
-            found = None  # "Likes puzzles" is of somebody who was named before.
         leans = bool(language.starts("words.pronoun", text))
         if found and self._of_another(found, text):
-            found, leans = None, True
+            found, leans = None, leans or not self.document
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
         refers, before = leans or (cue and cue.start() <= _CUE_MAX), self.before
@@ -241,8 +239,10 @@ class _Reader:
             self.before = _Before(text, clause.start, None, found)
 
     def _of_another(self, found: Found, text: str) -> bool:
-        """Return whether a fact without a subject is of whom the sentence before is about."""
+        """Return whether a fact without a subject is of somebody who was named before."""
         before, language = self.before, self.language
+        if self.document and language.starts("words.elided", text):
+            return True  # "Likes puzzles"
         if before is None or found.subject or found.fact.entity != self.speaker.entity:
             return False
         known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
