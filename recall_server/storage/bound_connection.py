@@ -304,7 +304,7 @@ class Dating:
 NotedKey = tuple[str, EventKind, str]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class BoundConnection:
     """One open transaction. Fills in `:namespace`, the caller's access scope and `:as_of`, so that
     no query can omit or change them.

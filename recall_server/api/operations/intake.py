@@ -47,6 +47,9 @@ class Origin(Arguments):
     description: str | None = None
 
 
+_UNKNOWN = Origin()
+
+
 class Labelled(Protocol):
     session_id: str
     agent_id: str
@@ -57,7 +60,7 @@ class Labelled(Protocol):
 
 
 def source_of(given: Labelled, client: str | None) -> Source:
-    origin = given.source or Origin()
+    origin = given.source or _UNKNOWN
     return Source(
         session_id=given.session_id or None,
         agent_id=given.agent_id or None,

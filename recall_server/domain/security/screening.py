@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 from recall_server.domain.episode import Citation
@@ -319,6 +320,12 @@ def _signs(kind: str, rows: Sequence[tuple[str, str, str]]) -> list[_Sign]:
 
 
 _SIGNS = [*_signs("instruction", _COMMANDS), *_signs("echo", _ECHOES)]
+# The places of signs by keyword.
+_PLACES = {
+    keyword: [place for place, sign in enumerate(_SIGNS) if keyword in sign.keywords]
+    for sign in _SIGNS
+    for keyword in sign.keywords
+}
 
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f")
 _HIDDEN = (
@@ -360,14 +367,11 @@ def suspects(said: Sequence[str]) -> dict[int, tuple[str, ...]]:
 
 def _matches(folded: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Yield each reason with the first and the last of the texts that it spans."""
-    starts, at = [], 0
-    for text in folded:
-        starts.append(at)
-        at += len(text) + 1
     whole = "\n".join(folded)
-    for reason, keywords, pattern in _SIGNS:
-        if not any(map(whole.__contains__, keywords)):
-            continue
+    possible = {place for keyword, some in _PLACES.items() if keyword in whole for place in some}
+    starts = [0, *accumulate(len(text) + 1 for text in folded[:-1])]
+    for place in sorted(possible):
+        reason, _, pattern = _SIGNS[place]
         before = -1
         for match in pattern.finditer(whole):
             first = bisect_right(starts, match.start()) - 1

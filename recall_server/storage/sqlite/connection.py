@@ -187,10 +187,10 @@ class Transaction:
         return rows[len(rows) - len(statements) :]
 
     async def send(self, sql: str, params: Params) -> None:
-        self.waiting.append(step_of(sql, params))
+        self.waiting.append(step_of(sql, params, sqlite3.Cursor.fetchall))
 
     async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
-        step = step_of(sql, params)
+        step = step_of(sql, params, sqlite3.Cursor.fetchall)
 
         def touched(raw: sqlite3.Connection) -> Sequence[Any]:
             rows = step(raw)
@@ -229,17 +229,19 @@ class Transaction:
 _AS_IT_IS = frozenset({str, int, float, bytes, bool, type(None)})
 
 
-def step_of(sql: str, params: Params) -> Step:
-    plain = _plain(params)
-    return lambda raw: _rows(raw.execute(sql, plain))
-
-
 def _rows(cursor: sqlite3.Cursor) -> list[Row]:
     """Return the rows by their columns, as the other engine does: a `sqlite3.Row` takes longer to
     look up each.
     """
     names = [column for column, *_ in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def step_of(
+    sql: str, params: Params, read: Callable[[sqlite3.Cursor], Sequence[Any]] = _rows
+) -> Step:
+    plain = _plain(params)
+    return lambda raw: read(raw.execute(sql, plain))
 
 
 def _plain(params: Params) -> dict[str, Any]:
