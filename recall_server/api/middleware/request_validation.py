@@ -120,7 +120,7 @@ class RequestValidation:
             self._refused(error.code)
             await _refused(self._refusal(scope, error), scope, receive, send)
             return
-        if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+        if b"transfer-encoding" in dict(scope["headers"]):
             receive, send = _closed_unless_read(receive, send)
         await self.app(scope, receive, send)
 

@@ -221,7 +221,7 @@ def decoded_at(text: str, *, spaced: bool = True) -> Iterator[tuple[int, int, st
         if end - start >= _HEX_MIN:
             yield from _hex_in(text, start, end)
     lengths = groupby(map(len, words)) if spaced else ()
-    if any(size * sum(1 for _ in run) >= _GROUPS_MIN for size, run in lengths):
+    if any(size * len([*run]) >= _GROUPS_MIN for size, run in lengths):
         for found in _GROUPS.finditer(text):
             if inner := _of_base64(found[0]):
                 yield *found.span(), inner
