@@ -51,6 +51,7 @@ def stand_alone(text: str, context: Context, language: Table, when: When | None)
     # The first letter may be a capital now.
     at = words.lower().find(when.said.lower())
     end = len(words) - 1 if at < 0 else at + len(when.said)
+    end += 2 if words[end:].startswith(("'s", "’s")) else 0
     shown = f" ({when.shown})" if language.spaced else f"（{when.shown}）"
     return words[:end] + shown + words[end:]
 
