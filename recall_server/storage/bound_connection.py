@@ -127,8 +127,8 @@ _TOKEN = re.compile(
     r"|IN \(:(?P<list>[a-z_]+)\.\.\.\)|:(?P<name>[a-z_][a-z0-9_]*)|%"
     r"|(?P<index>\sINDEXED BY \w+)|(?P<lock>\sFOR (?:NO KEY )?UPDATE(?: SKIP LOCKED)?)"
 )
-
-
+# The groups that name a parameter; each is the last of its alternative.
+_NAMING = frozenset({"name", "list", "all", "pairs"})
 # The condition that a JSON array has all values of a list.
 _ALL: Mapping[Engine, str] = {
     "sqlite": (
@@ -198,19 +198,19 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
     texts = dict(zip(native[::2], native[1::2], strict=True)) or dict.fromkeys(_ENGINES, shared)
     if set(texts) != set(_ENGINES):
         raise ValueError(f"query {name} needs a text for each of {', '.join(_ENGINES)}")
-    limited = {of: _expanded(text, _FRAGMENTS) for of, text in texts.items()}
-    parameters = {frozenset(_parameters(text)) for text in limited.values()}
+    limited = {text: _expanded(text, _FRAGMENTS) for text in {*texts.values()}}
+    parameters = {_parameters(text) for text in limited.values()}
     if len(parameters) != 1:
         raise ValueError(f"query {name}: the two texts take different parameters")
     across = _ACROSS in body
     (names,) = parameters
     if ("namespace" in names) == across:
         raise ValueError(f"query {name} must take :namespace, or say '{_ACROSS} <why>'")
-    unlimited = _expanded(texts[engine], _UNLIMITED)
-    is_scoped = "any_topic" in names and not any(map(_is_limit, _parameters(unlimited)))
+    unlimited = _expanded(texts[engine], _UNLIMITED) if "any_topic" in names else ""
+    is_scoped = unlimited and not any(map(_is_limit, _parameters(unlimited)))
     return Query(
         name,
-        _spelled(limited[engine], engine),
+        _spelled(limited[texts[engine]], engine),
         _spelled(unlimited, engine) if is_scoped else None,
         names,
         across,
@@ -241,10 +241,9 @@ def _expanded(body: str, fragments: Mapping[str, str]) -> str:
     return _FRAGMENT.sub(expand, body)
 
 
-def _parameters(sql: str) -> set[str]:
-    groups = ("name", "list", "all", "pairs")
-    found = (match[group] for match in _TOKEN.finditer(sql) for group in groups)
-    return {name for name in found if name}
+def _parameters(sql: str) -> frozenset[str]:
+    found = _TOKEN.finditer(sql)
+    return frozenset(match[match.lastgroup] for match in found if match.lastgroup in _NAMING)
 
 
 def _spelled(sql: str, engine: Engine) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
@@ -20,6 +22,7 @@ from recall_server.services.memory.intents import Wish
 from tests.support.audit import ALICE, Database, enter, inside, line, recall, rows_of
 from tests.support.conversation import drained, memories
 from tests.support.databases import Filled
+from tests.support.server import Running
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -94,24 +97,31 @@ def _every_id(database: Database) -> list[str]:
     return [one for (one,) in _rows(database, "SELECT id FROM memories ORDER BY id")]
 
 
-def _told(database: Database, ids: list[str]) -> list[Any]:
+def _told(database: Database, ids: list[str]) -> list[str]:
     """Return what a user is told: searches, lists, histories, the timeline and what waits."""
-    commands = [
-        ("search", "alice", "where do I live", "--no-reinforce"),
-        ("search", "alice", "figs and the boat", "--no-reinforce"),
-        ("list", "alice"),
-        ("texts", "alice"),
-        ("stats", "alice"),
-        ("timeline", "alice", "user", "lives_in"),
-        ("reviews", "alice"),
-        *(("show", "alice", one) for one in ids),
+    paths = [
+        *("/v1/memories", "/v1/texts", "/v1/stats", "/v1/reviews"),
+        "/v1/timeline?entity=user&attribute=lives_in",
+        *(f"/v1/memories/{one}/history" for one in ids),
     ]
+
+    async def ask(built: Application) -> list[httpx2.Response]:
+        # Without a socket.
+        transport = httpx2.ASGITransport(create_app(built))
+        headers = {"Authorization": f"Bearer {await Running(built, '').token()}"}
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://localhost", headers=headers
+        ) as http:
+            found = [
+                await http.post("/v1/search", json={"query": query, "reinforce": False})
+                for query in ("where do I live", "figs and the boat")
+            ]
+            return [*found, *[await http.get(path) for path in paths]]
+
     # These go by the time of the question.
     return [
-        re.sub(
-            r'"(?:final|recency|score)": [0-9.e-]+', "", recall(database, *command, "--json").out
-        )
-        for command in commands
+        re.sub(r'"(?:final|recency|score)":[0-9.e-]+', "", one.raise_for_status().text)
+        for one in inside(database, ask)
     ]
 
 

@@ -21,7 +21,7 @@ from tests.support.processes import (
 )
 from tests.support.stored import ALICE, applied, done, fact, opened, select
 
-STORES = 100
+STORES = 40
 REPLICAS = 8
 DRAINED_S = 180.0
 

@@ -21,7 +21,7 @@ from tests.support.forked import forked
 START_S = 180.0
 STOP_S = 180.0
 CALL_S = 180.0
-POLL_S = 0.02
+POLL_S = 0.05
 EPHEMERAL = 32_768  # the first port that Linux gives to outgoing connections
 
 Database = Path | str

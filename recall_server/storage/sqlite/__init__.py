@@ -252,9 +252,7 @@ class SqliteDriver:
             self._stack.push_async_callback(self._sync.close)
             self._writer = await self._stack.enter_async_context(connected(self._path))
             await _keep_journal(self._writer)
-            for _ in range(READERS):
-                reader = await self._stack.enter_async_context(connected(self._path, reads=True))
-                self._readers.append(reader)
+            self._readers.append(await self._another_reader())
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -354,13 +352,16 @@ class SqliteDriver:
     @asynccontextmanager
     async def _reader(self, namespace: str | None) -> AsyncIterator[SqliteConnection]:
         """Lend one of the reading connections for as long as the block lasts."""
-        await self._reading.acquire(namespace)
-        reader = self._readers.pop()
-        try:
-            yield reader
-        finally:
-            self._readers.append(reader)
-            self._reading.release(namespace)
+        async with self._reading.slot(namespace):
+            reader = self._readers.pop() if self._readers else await self._another_reader()
+            try:
+                yield reader
+            finally:
+                self._readers.append(reader)
+
+    async def _another_reader(self) -> SqliteConnection:
+        with translated(self._path):
+            return await self._stack.enter_async_context(connected(self._path, reads=True))
 
     @asynccontextmanager
     async def _read_with(self, reader: SqliteConnection) -> AsyncIterator[Transaction]:

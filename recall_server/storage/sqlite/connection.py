@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,15 +155,20 @@ async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteC
         # Statements are named and few; the cache holds them all.
         cached_statements=256,
     ) as raw:
-        await raw.executescript(_PRAGMAS)
-        (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
-        if secure[0] != 1:
-            raise DatabaseUnusable(
-                "This SQLite cannot overwrite what is deleted. Use a build that has secure_delete."
-            )
-        if reads:
-            await raw.execute_fetchall("PRAGMA query_only=ON")
-        yield SqliteConnection(raw, path)
+        connection = SqliteConnection(raw, path)
+        await connection.run(partial(_prepared, reads=reads))
+        yield connection
+
+
+def _prepared(raw: sqlite3.Connection, *, reads: bool) -> Sequence[Any]:
+    raw.executescript(_PRAGMAS)
+    if raw.execute("PRAGMA secure_delete").fetchone() != (1,):
+        raise DatabaseUnusable(
+            "This SQLite cannot overwrite what is deleted. Use a build that has secure_delete."
+        )
+    if reads:
+        raw.execute("PRAGMA query_only=ON")
+    return ()
 
 
 @dataclass
