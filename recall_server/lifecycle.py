@@ -18,6 +18,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.domain.search.fact_question import load as load_fact_questions
 from recall_server.domain.text.terms import load as load_terms
 from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
 from recall_server.services.supervision import beside
@@ -43,7 +44,8 @@ async def checked_and_loaded(
     wrong setting; later, search continues without the model.
     """
     await refuse_unsafe(built)
-    await asyncio.to_thread(load_terms)
+    for load in (load_terms, load_fact_questions):
+        await asyncio.to_thread(load)
     loading = asyncio.create_task(built.services.ingest.redaction.ready())
     await asyncio.wait({loading}, timeout=redactor_s)
     if loading.done():

@@ -129,6 +129,11 @@ _UNKNOWN = re.compile(
 )
 
 
+def load() -> None:
+    """Compile the questions, which takes 30 ms."""
+    _patterns()
+
+
 @cache
 def _patterns() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
     found = []

@@ -257,12 +257,14 @@ def _fact(evidence: Evidence) -> Values | None:
     if evidence.stated is None or not (facts := evidence.stated.attributes).any():
         return None
     starts = evidence.columns["valid_from"]
-    until = min(evidence.now, evidence.until or evidence.now).timestamp()
+    begun = starts <= evidence.now.timestamp()
+    if evidence.until is not None:
+        begun &= starts < evidence.until.timestamp()
     values = np.where(facts == "", 0.0, 1.0)
     for attribute in filter(is_single_valued, set(facts.tolist()) - {""}):
         having = facts == attribute
-        begun = np.where(having & (starts < until), starts, -np.inf)
-        values[having & (begun < begun.max())] = 0.5
+        since = np.where(having & begun, starts, -np.inf)
+        values[having & (since < since.max())] = 0.5
     return values
 
 
