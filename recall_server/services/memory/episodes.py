@@ -405,11 +405,12 @@ async def store_episode(
     if key is None:
         # All that may refuse it is asked with the wait for the lock: the rest, which then waits for
         # no answer, is written with the commit.
-        episode = await tx.episodes.add_new(episode, episode.id, digest, tx.moment)
-    else:
-        episode = replace(episode, recorded_at=await tx.moment())
-        if not await tx.episodes.add(episode, key, digest):
-            return False
+        await tx.episodes.take_quota(episode, episode.id, digest)
+    episode = replace(episode, recorded_at=await tx.moment())
+    if key is None:
+        await tx.episodes.add_new(episode, episode.id, digest)
+    elif not await tx.episodes.add(episode, key, digest):
+        return False
     await tx.words.add(words)
     await _hold(tx, episode)
     return True
@@ -420,7 +421,9 @@ async def store_planned_episode(
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
     await refuse_erased(tx, digests, episode, scope)
-    episode = await tx.episodes.add_new(episode, key, episode.content_hash, tx.moment)
+    await tx.episodes.take_quota(episode, key, episode.content_hash)
+    episode = replace(episode, recorded_at=await tx.moment())
+    await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)
 
 

@@ -214,9 +214,12 @@ class Ingest:
             said = await conversation(submission.text, self.runtime.now(), self.runtime.compute)
             submission = replace(submission, text="", utterances=said) if said else submission
         submission = await self._redacted(context, submission)
-        context.entry.details |= text_details(
-            submission.topic, submission.container, submission.source
-        )
+        source = submission.source
+        agent = context.scope.writer(submission.topic, source.agent_id)
+        name = context.scope.container_for(submission.container)
+        source = replace(source, agent_id=agent)
+        submission = replace(submission, source=source, container=name)
+        context.entry.details |= text_details(submission.topic, name, source)
         episode, words = await prepared(self._episode(submission), self.runtime.compute)
         refuse_fragments(words, self.text_passages_max)
         return submission, episode, words
@@ -245,7 +248,6 @@ class Ingest:
         )
 
     async def _redacted(self, context: Context, submission: Submission) -> Submission:
-        """Return the redacted submission, as a text that the caller may write."""
         entry = context.entry
         topic, source = await self.redaction.labels(
             submission.topic, submission.container, submission.source, entry
@@ -262,8 +264,7 @@ class Ingest:
             text=await self.redaction.text(submission.text, entry),
             topic=topic,
             utterances=await self.redaction.utterances(submission.utterances, entry),
-            source=replace(source, agent_id=context.scope.writer(topic, source.agent_id)),
-            container=context.scope.container_for(submission.container),
+            source=source,
             idempotency_key=key,
         )
 

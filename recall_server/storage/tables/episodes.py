@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -71,23 +71,22 @@ class Episodes(BoundTable):
         await self._add_turns(episode)
         return True
 
-    async def add_new(
-        self, episode: Episode, key: str, digest: str, moment: Callable[[], Awaitable[datetime]]
-    ) -> Episode:
-        """`add` with a `key` that should be new, recorded at the `moment`, which is asked for with
-        all that may refuse the episode. Return the episode. Raises `Stale` if the key was used (see
-        `Connection.expect`); the id of the episode, as its key, is new.
+    async def take_quota(self, episode: Episode, key: str, digest: str) -> None:
+        """Take the bytes of an episode from the quota, for `add_new`. Raises `QuotaExceeded` here
+        or later (see `Connection.expect`).
+        """
+        await take_quota(self._bound, _row(episode, key, digest)["stored_bytes"])
+
+    async def add_new(self, episode: Episode, key: str, digest: str) -> None:
+        """`add` with a `key` that should be new, after `take_quota`: raises `Stale` if it was used
+        (see `Connection.expect`). The id of the episode, as its key, is new.
         """
         row = _row(episode, key, digest)
-        await take_quota(self._bound, row["stored_bytes"])
-        episode = replace(episode, recorded_at=await moment())
-        row["recorded_at"] = episode.recorded_at
         if key == episode.id:
             await self._bound.send("add_new_episodes", **row)
         else:
             await self._bound.expect("add_new_episodes", Stale, **row)
         await self._add_turns(episode)
-        return episode
 
     @property
     def _then(self) -> str:
