@@ -66,17 +66,21 @@ UPDATE episodes SET tags = :tags, metadata = :metadata, expired_at = :expires_at
   stored_bytes = stored_bytes + :more
 WHERE namespace = :namespace AND id = :id RETURNING id
 
--- query: relabel_memories
+-- query: memories_to_relabel
 -- any scope: with the text that they are from
--- A memory that cites another text too keeps its expiry.
-UPDATE memories SET tags = :tags, metadata = :metadata,
-  expires_at = CASE WHEN EXISTS (SELECT 1 FROM citations o WHERE o.namespace = :namespace
-      AND o.memory_id = memories.id AND o.episode_id <> :id)
-    THEN expires_at ELSE :expires_at END
+SELECT id, topic, session_id, agent_id, container, stored_bytes FROM memories
 WHERE namespace = :namespace AND status <> 'expired' AND id IN (
   SELECT memory_id FROM citations
   WHERE namespace = :namespace AND episode_id = :id AND position = 0)
-RETURNING id
+
+-- query: relabel_memory
+-- any scope: with the text that it is from
+-- A memory that cites another text too keeps its expiry.
+UPDATE memories SET tags = :tags, metadata = :metadata, stored_bytes = :stored_bytes,
+  expires_at = CASE WHEN EXISTS (SELECT 1 FROM citations o WHERE o.namespace = :namespace
+      AND o.memory_id = memories.id AND o.episode_id <> :id)
+    THEN expires_at ELSE :expires_at END
+WHERE namespace = :namespace AND id = :memory_id
 
 -- query: hidden_words
 -- any scope: of texts that were read by their access scope before

@@ -27,7 +27,7 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
+from recall_server.storage.tables.access import bytes_of, label_bytes, return_quota, take_quota
 
 # Preparing the turns of a longer text delays other callers noticeably.
 INLINE_CHARS_MAX = 16_000
@@ -105,19 +105,25 @@ class Episodes(BoundTable):
         """Give a text and its memories the tags, the metadata and the expiry of `after`. Returns
         the ids of the memories. Raises `QuotaExceeded`.
         """
-        labels = _labels(after)
-        more = bytes_of(labels.values()) - bytes_of(_labels(before).values())
+        labels = labels_of(after.source)
+        more = bytes_of(labels.values()) - bytes_of(labels_of(before.source).values())
         given = {"id": after.id, "expires_at": after.expires_at, **labels}
         await self._bound.expect("relabel_episode", Stale, **given, more=more)
+        self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
+        rows = await self._bound.fetch("memories_to_relabel", id=after.id)
+        sizes = {row["id"]: label_bytes({**row, **labels}) for row in rows}
+        await self._bound.many(
+            "relabel_memory",
+            [{**given, "memory_id": one, "stored_bytes": size} for one, size in sizes.items()],
+        )
+        for one in sizes:
+            self._bound.note(one, EventKind.RELABELLED, now)
+        more += sum(sizes.values()) - sum(row["stored_bytes"] for row in rows)
         if more > 0:
             await take_quota(self._bound, more)
         else:
             await return_quota(self._bound, -more)
-        self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
-        ids = await self._column("id", "relabel_memories", **given)
-        for one in ids:
-            self._bound.note(one, EventKind.RELABELLED, now)
-        return ids
+        return list(sizes)
 
     async def first_in(self, container: str) -> bool:
         """Return whether a container has exactly one episode."""
@@ -334,7 +340,7 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "source_model": episode.source.model,
         "source_description": episode.source.description,
         "trace_id": episode.source.trace_id,
-        **_labels(episode),
+        **labels_of(episode.source),
         "kept_as": episode.kept_as,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
@@ -344,8 +350,8 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
     return row | {"stored_bytes": bytes_of(row.values())}
 
 
-def _labels(episode: Episode) -> dict[str, Any]:
-    source = episode.source
+def labels_of(source: Source) -> dict[str, Any]:
+    """Return the columns of the tags and the metadata."""
     return {
         "tags": Document(list(source.tags)) if source.tags else None,
         "metadata": Document(source.metadata) if source.metadata else None,

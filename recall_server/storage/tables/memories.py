@@ -22,6 +22,7 @@ from recall_server.domain.memory import (
     Place,
     Status,
     before,
+    oldest_first,
 )
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import PRESENT, passed
@@ -40,7 +41,15 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.episodes import Episodes, metadata, passages_of, tags, true_at
+from recall_server.storage.tables.access import label_bytes
+from recall_server.storage.tables.episodes import (
+    Episodes,
+    labels_of,
+    metadata,
+    passages_of,
+    tags,
+    true_at,
+)
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
@@ -60,9 +69,9 @@ class Memories(BoundTable):
             **keys_of(*((known.entity, known.attribute, known.value) if known else (None,) * 3)),
             "session_id": source.session_id,
             "agent_id": source.agent_id,
-            "tags": Document(list(source.tags)) if source.tags else None,
-            "metadata": Document(source.metadata) if source.metadata else None,
+            **labels_of(source),
         }
+        row["stored_bytes"] = label_bytes(row)
         await self._bound.send("add_memories", **row)
         self._bound.record(memory.id).add(row)
         await self.cite(memory.id, memory.citation)
@@ -448,7 +457,7 @@ class Memories(BoundTable):
         chain = {i: one for i, one in found if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
-        return _oldest_first(chain)
+        return oldest_first(chain)
 
     async def chain(self, ids: Collection[str], query: str = "successors") -> Sequence[str]:
         """Return these ids, and those of the memories that superseded them, directly or not."""
@@ -513,21 +522,6 @@ def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
     for memory_id, position in sorted(spoken):
         found.setdefault(memory_id, []).append(least_trusted(spoken[memory_id, position]))
     return found
-
-
-def _oldest_first(chain: Mapping[str, Memory]) -> list[Memory]:
-    """Order by when each began to hold, but keep every memory before its successor: a fact said of
-    "last month" may begin before the one that it supersedes.
-    """
-
-    def place(memory: Memory) -> tuple[datetime, int, datetime, str]:
-        began, passed, later = memory.valid_from, {memory.id}, chain.get(memory.superseded_by or "")
-        while later is not None and later.id not in passed:
-            passed.add(later.id)
-            began, later = min(began, later.valid_from), chain.get(later.superseded_by or "")
-        return began, -len(passed), memory.recorded_at, memory.id
-
-    return sorted(chain.values(), key=place)
 
 
 def _item(row: Row, forgotten: Sequence[Span]) -> Item:

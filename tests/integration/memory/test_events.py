@@ -243,7 +243,7 @@ TOLD_BY = {
     "forget_memory": {"memories.py"},
     "restore_memory": {"memories.py"},
     "reinforce_memory": {"memories.py"},
-    "relabel_memories": {"episodes.py"},
+    "relabel_memory": {"episodes.py"},
     "undo_memories": {"memories.py"},
     "undo_added_memories": {"memories.py"},
     "undo_citations": {"memories.py"},
