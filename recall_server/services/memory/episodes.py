@@ -1,6 +1,6 @@
 """Episodes: stores them, refuses erased text, and indexes the turns that are not quarantined; cuts
 them into passages for an extractor, and validates its candidates, in the same way on every path
-that makes memories. Lists, relabels and forgets texts as they were sent.
+that makes memories.
 """
 
 import asyncio
@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Compute, Context, Runtime
+from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import (
-    Citation,
     Episode,
     Source,
     Span,
@@ -24,7 +23,7 @@ from recall_server.domain.episode import (
     turn_id,
 )
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
-from recall_server.domain.errors import ErasedContent, Invalid, NotFound, RecallError, TextTooLong
+from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
@@ -38,10 +37,9 @@ from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.services.memory import indexing
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
 from recall_server.storage.index.words import Postings, postings
-from recall_server.storage.store import Store, Transaction
+from recall_server.storage.store import Transaction
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
 CANDIDATES_MIN = 20
@@ -485,107 +483,3 @@ async def find_erased(
     places = EVERYWHERE if scope is None else digests.places(namespace, scope)
     gone = await tx.erasures.erased(sorted(set().union(*text_digests)), places)
     return {index for index, one in enumerate(text_digests) if one & gone}
-
-
-@dataclass(frozen=True)
-class TextPage:
-    """One page of texts, each with its readable words."""
-
-    texts: Sequence[tuple[Episode, str]]
-    next_offset: int | None
-
-
-@dataclass(frozen=True)
-class Texts:
-    store: Store
-    runtime: Runtime
-    redaction: Redaction
-
-    async def page(self, context: Context, *, limit: int, offset: int, **labels: str) -> TextPage:
-        """Return one page of the texts with these labels (session_id, topic), the latest said
-        first.
-        """
-        for label in labels.values():
-            storable(label)
-        async with self.store.view(context) as tx:
-            found = await tx.episodes.page(limit=limit + 1, offset=offset, **labels)
-        shown = found[:limit]
-        context.entry.counts["texts"] = len(shown)
-        return TextPage(shown, offset + limit if len(found) > limit else None)
-
-    async def update(
-        self,
-        context: Context,
-        text_id: str,
-        *,
-        tags: Sequence[str] | None,
-        metadata: Mapping[str, Any] | None,
-        expires_at: datetime | None,
-        forever: bool,
-    ) -> tuple[Episode, str]:
-        """Change the tags, the metadata or the expiry of a text and of its memories. What is None
-        stays; `forever` removes the expiry. Returns the text with its readable words. Raises
-        `Invalid`, `NotFound`, `QuotaExceeded`.
-        """
-        storable(text_id)
-        if tags is None and metadata is None and expires_at is None and not forever:
-            raise Invalid("Nothing is to be different. Send tags, metadata or expires_at.")
-        check_times(self.runtime.now(), None, expires_at)
-        async with self.store.change(context) as tx:
-            before, words = await _found(tx, text_id)
-            source = before.source
-            given = replace(
-                source,
-                tags=source.tags if tags is None else tuple(tags),
-                metadata=source.metadata if metadata is None else metadata,
-            ).checked()
-            _, given = await self.redaction.labels(
-                before.topic, before.container, given, context.entry
-            )
-            ends = None if forever else expires_at or before.expires_at
-            after = replace(
-                before,
-                source=replace(source, tags=given.tags, metadata=given.metadata),
-                expires_at=ends,
-            )
-            memories = await tx.episodes.relabel(before, after, await tx.moment())
-            passages = await indexing.of_episodes(tx, [text_id])
-            await tx.words.relabelled([*memories, *passages])
-            await promise_expiry(tx, self.runtime, text_id, expires_at)
-            context.entry.ids.append(text_id)
-            context.entry.counts["relabelled"] = 1
-        self.runtime.wake()
-        return after, words
-
-    async def forget(self, context: Context, text_id: str) -> list[str]:
-        """Forget a text and the memories that no other text states. Returns the ids of what was
-        forgotten; each of them can be restored. Raises `NotFound`.
-        """
-        storable(text_id)
-        async with self.store.change(context) as tx:
-            episode, _ = await _found(tx, text_id)
-            now = await tx.moment()
-            memories = []
-            for memory in await tx.memories.of_episode(text_id):
-                words = await tx.memories.citations([memory.id])
-                if {one.episode_id for one in words} == {text_id}:
-                    memories.append(memory.id)
-            await indexing.hide(tx, memories)
-            for memory_id in memories:
-                await tx.memories.forget(memory_id, now)
-            await tx.proposals.withdraw_text(text_id, now)
-            whole = Citation(text_id, Span(0, len(episode.text)))
-            await indexing.forget_words(tx, text_id, [whole], now)
-            forgotten = [text_id, *memories]
-            context.entry.ids += forgotten
-            context.entry.counts["forgotten"] = len(forgotten)
-        self.runtime.wake()
-        return forgotten
-
-
-async def _found(tx: Transaction, text_id: str) -> tuple[Episode, str]:
-    """Return a text with its readable words. Raises `NotFound`."""
-    found = await tx.episodes.page(limit=1, id_=text_id) if text_id else []
-    if not found:
-        raise NotFound("No text has this id. Take one from GET /v1/texts.")
-    return found[0]

@@ -66,21 +66,40 @@ UPDATE episodes SET tags = :tags, metadata = :metadata, expired_at = :expires_at
   stored_bytes = stored_bytes + :more
 WHERE namespace = :namespace AND id = :id RETURNING id
 
+-- query: labels_of_memories
+-- any scope: with the text that they are from
+SELECT count(*) AS memories, COALESCE(sum(m.stored_bytes), 0) AS bytes
+FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id = :id AND c.position = 0 AND m.status <> 'expired'
+
 -- query: memories_to_relabel
 -- any scope: with the text that they are from
-SELECT id, topic, session_id, agent_id, container, stored_bytes FROM memories
-WHERE namespace = :namespace AND status <> 'expired' AND id IN (
-  SELECT memory_id FROM citations
-  WHERE namespace = :namespace AND episode_id = :id AND position = 0)
+-- Some of those that have other labels than their text. One that cites another text too keeps its
+-- expiry.
+SELECT m.id, m.topic, m.session_id, m.agent_id, m.container, m.stored_bytes
+FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+WHERE c.namespace = :namespace AND c.episode_id = :id AND c.position = 0 AND m.status <> 'expired'
+  AND (COALESCE(m.tags, '[]') <> COALESCE(e.tags, '[]')
+    OR COALESCE(m.metadata, '{}') <> COALESCE(e.metadata, '{}')
+    OR (COALESCE(m.expires_at, :never) <> COALESCE(e.expired_at, :never)
+      AND NOT EXISTS (SELECT 1 FROM citations o
+        WHERE o.namespace = :namespace AND o.memory_id = m.id AND o.episode_id <> :id)))
+LIMIT :limit
 
--- query: relabel_memory
--- any scope: with the text that it is from
--- A memory that cites another text too keeps its expiry.
-UPDATE memories SET tags = :tags, metadata = :metadata, stored_bytes = :stored_bytes,
+-- query: labels_of_episode
+-- any scope: it was read by its access scope before
+SELECT tags, metadata FROM episodes WHERE namespace = :namespace AND id = :id
+
+-- query: relabel_memories
+-- any scope: with the text that they are from
+UPDATE memories SET tags = e.tags, metadata = e.metadata, stored_bytes = :stored_bytes,
   expires_at = CASE WHEN EXISTS (SELECT 1 FROM citations o WHERE o.namespace = :namespace
       AND o.memory_id = memories.id AND o.episode_id <> :id)
-    THEN expires_at ELSE :expires_at END
-WHERE namespace = :namespace AND id = :memory_id
+    THEN expires_at ELSE e.expired_at END
+FROM episodes e
+WHERE e.namespace = :namespace AND e.id = :id
+  AND memories.namespace = :namespace AND memories.id IN (:ids...)
 
 -- query: hidden_words
 -- any scope: of texts that were read by their access scope before

@@ -12,6 +12,7 @@ from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, 
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.memory import importance
 from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.security.screening import Decided, Held, Place, Suspect
@@ -101,29 +102,45 @@ class Episodes(BoundTable):
             rows = _turn_rows(episode)
         await self._bound.many("add_turn", rows)
 
-    async def relabel(self, before: Episode, after: Episode, now: datetime) -> list[str]:
-        """Give a text and its memories the tags, the metadata and the expiry of `after`. Returns
-        the ids of the memories. Raises `QuotaExceeded`.
+    async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
+        """Give a text the tags, the metadata and the expiry of `after`. Raises `QuotaExceeded`,
+        also if its memories could not have them.
         """
         labels = labels_of(after.source)
         more = bytes_of(labels.values()) - bytes_of(labels_of(before.source).values())
         given = {"id": after.id, "expires_at": after.expires_at, **labels}
         await self._bound.expect("relabel_episode", Stale, **given, more=more)
+        (kept,) = await self._bound.fetch("labels_of_memories", id=after.id)
+        copied = int(kept["memories"]) * label_bytes(_row(after, "", "")) - int(kept["bytes"])
+        if more + copied > 0:
+            await take_quota(self._bound, more + copied)
+            await return_quota(self._bound, copied)
+        else:
+            await return_quota(self._bound, -more)
         self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
-        rows = await self._bound.fetch("memories_to_relabel", id=after.id)
-        sizes = {row["id"]: label_bytes({**row, **labels}) for row in rows}
-        await self._bound.many(
-            "relabel_memory",
-            [{**given, "memory_id": one, "stored_bytes": size} for one, size in sizes.items()],
+
+    async def relabel_memories(self, episode_id: str, limit: int, now: datetime) -> list[str]:
+        """Give memories of a text its labels and its expiry. Return the ids of those that had
+        others, at most `limit`.
+        """
+        rows = await self._bound.fetch(
+            "memories_to_relabel", id=episode_id, limit=limit, never=LATEST
         )
-        for one in sizes:
-            self._bound.note(one, EventKind.RELABELLED, now)
-        more += sum(sizes.values()) - sum(row["stored_bytes"] for row in rows)
+        (text,) = await self._bound.fetch("labels_of_episode", id=episode_id) or [{}]
+        labels = {name: one and Document(document(one)) for name, one in text.items()}
+        alike: dict[int, list[str]] = {}
+        for row in rows:
+            alike.setdefault(label_bytes({**row, **labels}), []).append(row["id"])
+            self._bound.note(row["id"], EventKind.RELABELLED, now)
+        for size, ids in alike.items():
+            await self._bound.send("relabel_memories", id=episode_id, ids=ids, stored_bytes=size)
+        more = sum(size * len(ids) for size, ids in alike.items())
+        more -= sum(row["stored_bytes"] for row in rows)
         if more > 0:
             await take_quota(self._bound, more)
         else:
             await return_quota(self._bound, -more)
-        return list(sizes)
+        return [row["id"] for row in rows]
 
     async def first_in(self, container: str) -> bool:
         """Return whether a container has exactly one episode."""
