@@ -367,10 +367,10 @@ def visible_passages(
     cut = passages if within is None else cut_again
     for one in cut(episode.text, episode.turns):
         spans = (one.span, *one.headings)
-        if one.turn.hidden or (within and not any(map(within.among, spans))):
+        if one.turn.hidden or (within and not any(map(within.overlapping, spans))):
             continue
         words, *headings = (
-            visible(episode.text[span.start : span.end], span.start, forgotten.among(span))
+            visible(episode.text[span.start : span.end], span.start, forgotten.overlapping(span))
             for span in spans
         )
         if any(map(str.isalnum, words)):
@@ -398,7 +398,7 @@ class _Spans:
                 one = Span(last.start, max(last.end, one.end))  # noqa: PLW2901
             self._apart.append(one)
 
-    def among(self, span: Span) -> list[Span]:
+    def overlapping(self, span: Span) -> list[Span]:
         """Return the spans that overlap this one, those that overlap each other as one."""
         first = bisect_right(self._apart, span.start, key=lambda one: one.end)
         last = bisect_left(self._apart, span.end, first, key=lambda one: one.start)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
@@ -25,6 +25,7 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
 from recall_server.domain.permissions import AccessScope
@@ -37,9 +38,11 @@ from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
+from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, lists
+from recall_server.storage.driver import Document
 from recall_server.storage.index.words import Postings, postings
-from recall_server.storage.store import Transaction
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.episodes import turn_rows
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
 CANDIDATES_MIN = 20
@@ -386,6 +389,38 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
+# What is stored of a text of so many passages is computed before others wait for it.
+COMPUTED_FROM = 500
+
+
+class Computed(NamedTuple):
+    """What is stored of a long text: the digests by which it would be refused, the rows of its
+    turns, and the lists of its words, which are of use if nobody stores a text meanwhile: then
+    they are `behind` the last slot.
+    """
+
+    digests: Sequence[str]
+    turns: Sequence[Mapping[str, Any]]
+    lists: Document
+    behind: int
+
+
+async def computed(
+    store: Store, namespace: Namespace, episode: Episode, words: Postings, digests: Digests
+) -> Computed | None:
+    """Return what can be computed ahead of storing a text; None if it is short."""
+    if words.documents < COMPUTED_FROM:
+        return None
+    async with store.transaction(namespace, write=False) as tx:
+        behind = (await tx.words.statistics()).last_slot
+
+    def compute() -> Computed:
+        of_text = list(digests.of_text(namespace, episode.text, episode.turns))
+        return Computed(of_text, turn_rows(episode), lists(words, behind), behind)
+
+    return await asyncio.to_thread(compute)
+
+
 async def store_episode(
     tx: Transaction,
     episode: Episode,
@@ -395,21 +430,24 @@ async def store_episode(
     key: str | None,
     digest: str,
     scope: AccessScope,
+    ahead: Computed | None = None,
 ) -> bool:
     """Store the episode and index its visible passages; False if `key` was used before. Raises
     `ErasedContent` as `refuse_erased` does.
     """
-    await refuse_erased(tx, digests, episode, scope)
+    await refuse_erased(tx, digests, episode, scope, ahead and ahead.digests)
+    turns = ahead and ahead.turns
     if key is None:
         # All that may refuse it is asked with the wait for the lock: the rest, which then waits for
         # no answer, is written with the commit.
         await tx.episodes.take_quota(episode, episode.id, digest)
     episode = replace(episode, recorded_at=await tx.moment())
     if key is None:
-        await tx.episodes.add_new(episode, episode.id, digest)
-    elif not await tx.episodes.add(episode, key, digest):
+        await tx.episodes.add_new(episode, episode.id, digest, turns)
+    elif not await tx.episodes.add(episode, key, digest, turns):
         return False
-    await tx.words.add(words)
+    last = (await tx.words.statistics()).last_slot if ahead else 0
+    await tx.words.add(words, ahead.lists if ahead and ahead.behind == last else None)
     await _hold(tx, episode)
     return True
 
@@ -440,10 +478,14 @@ async def _hold(tx: Transaction, episode: Episode) -> None:
 
 
 async def refuse_erased(
-    tx: Transaction, digests: Digests, episode: Episode, scope: AccessScope
+    tx: Transaction,
+    digests: Digests,
+    episode: Episode,
+    scope: AccessScope,
+    of_text: Sequence[str] | None = None,
 ) -> None:
     """Raise `ErasedContent` if the text or one of its turns was erased in this access scope. The
-    writer must not learn what was erased outside of it.
+    writer must not learn what was erased outside of it. `of_text`: its digests, if they are known.
 
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
@@ -452,7 +494,9 @@ async def refuse_erased(
     if scope.types is not None:
         return  # texts have no type, so no erasure in this scope concerned a text
     given = (tx.bound.namespace, episode.text, episode.turns)
-    if len(episode.turns) > INLINE_MAX:
+    if of_text is not None:
+        text_digests = of_text
+    elif len(episode.turns) > INLINE_MAX:
         text_digests = await asyncio.to_thread(digests.of_text, *given)
     else:
         text_digests = digests.of_text(*given)

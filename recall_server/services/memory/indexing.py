@@ -232,11 +232,11 @@ async def prepared(
         gone |= {i: before[i] for i in sorted(await tx.findables.found(others))}
         come |= {i: after[i] for i in sorted(others & after.keys())}
     added, now = await _postings(come), await tx.words.statistics()
-    lists = await asyncio.to_thread(_lists, added, now.last_slot)
-    return Prepared(await _postings(gone, Postings.counted), added, lists, sorted(shown))
+    made = await asyncio.to_thread(lists, added, now.last_slot)
+    return Prepared(await _postings(gone, Postings.counted), added, made, sorted(shown))
 
 
-def _lists(added: Postings, last_slot: int) -> Document:
+def lists(added: Postings, last_slot: int) -> Document:
     """Return for each term how many of these items have it, and its postings, if the items get the
     slots behind the last one.
     """

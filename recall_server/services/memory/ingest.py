@@ -43,6 +43,7 @@ from recall_server.services.memory.episodes import (
     VERBATIM,
     Redaction,
     checked_utterances,
+    computed,
     conversation,
     last_said_at,
     passages,
@@ -160,10 +161,10 @@ class Ingest:
         key = submission.idempotency_key
         digest = submission.digest()
         context.entry.part_of = episode.job_id
+        ahead = await computed(self.store, context.namespace, episode, words, self.digests)
+        store = partial(store_episode, key=key, digest=digest, scope=context.scope, ahead=ahead)
         async with self.store.change(context) as tx:
-            if await store_episode(
-                tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope
-            ):
+            if await store(tx, episode, words, self.digests):
                 await tx.jobs.add(
                     episode.job_id,
                     EXTRACT,

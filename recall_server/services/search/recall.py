@@ -448,11 +448,11 @@ class Recall:
         async def plan(tx: Transaction) -> indexing.Prepared:
             hidden = Counter(span(row) for row in await tx.erasures.hidden_by([item_id]))
 
-            def shown(episode: Episode) -> Episode:
+            def restored(episode: Episode) -> Episode:
                 left = Counter(episode.forgotten) - hidden
                 return replace(episode, forgotten=tuple(left.elements()))
 
-            return await indexing.prepared(tx, (), (), texts, shown)
+            return await indexing.prepared(tx, (), (), texts, restored)
 
         async def write(tx: Transaction, index: indexing.Prepared) -> None:
             await index.write(tx)

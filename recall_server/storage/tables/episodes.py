@@ -58,18 +58,23 @@ def intact(row: Row) -> str:
     return text
 
 
+TurnRows = Sequence[Mapping[str, Any]]
+
+
 class Episodes(BoundTable):
     """Append-only: an episode is added once, and its text never changes."""
 
-    async def add(self, episode: Episode, key: str, digest: str) -> bool:
-        """Write the episode and its turns. Return False, and write nothing, if `key` was used
-        before. Raises `QuotaExceeded`.
+    async def add(
+        self, episode: Episode, key: str, digest: str, turns: TurnRows | None = None
+    ) -> bool:
+        """Write the episode and its turns, whose rows may be known. Return False, and write
+        nothing, if `key` was used before. Raises `QuotaExceeded`.
         """
         row = _row(episode, key, digest)
         if not await self._bound.fetch("add_new_episodes", **row):
             return False
         await take_quota(self._bound, row["stored_bytes"])
-        await self._add_turns(episode)
+        await self._add_turns(episode, turns)
         return True
 
     async def take_quota(self, episode: Episode, key: str, digest: str) -> None:
@@ -78,7 +83,9 @@ class Episodes(BoundTable):
         """
         await take_quota(self._bound, _row(episode, key, digest)["stored_bytes"])
 
-    async def add_new(self, episode: Episode, key: str, digest: str) -> None:
+    async def add_new(
+        self, episode: Episode, key: str, digest: str, turns: TurnRows | None = None
+    ) -> None:
         """`add` with a `key` that should be new, after `take_quota`: raises `Stale` if it was used
         (see `Connection.expect`). The id of the episode, as its key, is new.
         """
@@ -87,19 +94,19 @@ class Episodes(BoundTable):
             await self._bound.send("add_new_episodes", **row)
         else:
             await self._bound.expect("add_new_episodes", Stale, **row)
-        await self._add_turns(episode)
+        await self._add_turns(episode, turns)
 
     @property
     def _then(self) -> str:
         """The suffix of the query names: "_at" when reading what was known at a past moment."""
         return "_at" if self._bound.past.known_at else ""
 
-    async def _add_turns(self, episode: Episode) -> None:
+    async def _add_turns(self, episode: Episode, rows: TurnRows | None) -> None:
         self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
-        if len(episode.text) > INLINE_CHARS_MAX:
-            rows = await asyncio.to_thread(_turn_rows, episode)
-        else:
-            rows = _turn_rows(episode)
+        if rows is None and len(episode.text) > INLINE_CHARS_MAX:
+            rows = await asyncio.to_thread(turn_rows, episode)
+        elif rows is None:
+            rows = turn_rows(episode)
         await self._bound.many("add_turn", rows)
 
     async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
@@ -375,7 +382,7 @@ def labels_of(source: Source) -> dict[str, Any]:
     }
 
 
-def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
+def turn_rows(episode: Episode) -> TurnRows:
     return [
         {
             **vars(turn),
