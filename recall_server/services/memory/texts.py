@@ -15,6 +15,7 @@ from recall_server.domain.task import Job
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.episodes import EXPIRE_TEXT, Redaction, promise_expiry
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 
 # How many memories one transaction forgets, or gives other labels.
@@ -87,21 +88,26 @@ class Texts:
             )
             await tx.episodes.relabel(before, after, await tx.moment())
             await promise_expiry(tx, self.runtime, text_id, expires_at)
+            await tx.words.relabelled((), text=text_id)
             context.entry.ids.append(text_id)
-            more = await self._relabel_some(tx, context, text_id)
-        while more:
+            ids = await tx.episodes.memories_from(text_id)
+            first, *others = [*batches(ids, self.at_once)] or [[]]
+            await self._relabel(tx, context, text_id, first)
+        for some in others:
             part = commit.next_part(context, self.runtime)
             async with self.store.change(part) as tx:
-                more = await self._relabel_some(tx, part, text_id)
+                await self._relabel(tx, part, text_id, some)
         self.runtime.wake()
         return after, words
 
-    async def _relabel_some(self, tx: Transaction, context: Context, text_id: str) -> bool:
-        """Give some memories of a text its labels. Return whether there may be more."""
-        ids = await tx.episodes.relabel_memories(text_id, self.at_once, await tx.moment())
-        await tx.words.relabelled(ids, text=text_id if context.entry.ids else "")
+    async def _relabel(
+        self, tx: Transaction, context: Context, text_id: str, ids: Sequence[str]
+    ) -> None:
+        """Give memories of a text its labels."""
+        relabelled = await tx.episodes.relabel_memories(text_id, ids, await tx.moment())
+        if relabelled:
+            await tx.words.relabelled(relabelled)
         context.entry.counts["relabelled"] = 1
-        return len(ids) == self.at_once
 
     async def forget(self, context: Context, text_id: str) -> list[str]:
         """Forget a text and the memories that no other text states. Returns the ids of what was

@@ -72,10 +72,15 @@ SELECT count(*) AS memories, COALESCE(sum(m.stored_bytes), 0) AS bytes
 FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
 WHERE c.namespace = :namespace AND c.episode_id = :id AND c.position = 0 AND m.status <> 'expired'
 
+-- query: memories_from_episode
+-- any scope: with the text that they are from
+SELECT memory_id AS id FROM citations
+WHERE namespace = :namespace AND episode_id = :id AND position = 0 ORDER BY memory_id
+
 -- query: memories_to_relabel
 -- any scope: with the text that they are from
--- Some of those that have other labels than their text. One that cites another text too keeps its
--- expiry.
+-- Those of these memories that have other labels than their text. One that cites another text too
+-- keeps its expiry.
 SELECT m.id, m.topic, m.session_id, m.agent_id, m.container, m.stored_bytes
 FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
@@ -85,7 +90,7 @@ WHERE c.namespace = :namespace AND c.episode_id = :id AND c.position = 0 AND m.s
     OR (COALESCE(m.expires_at, :never) <> COALESCE(e.expired_at, :never)
       AND NOT EXISTS (SELECT 1 FROM citations o
         WHERE o.namespace = :namespace AND o.memory_id = m.id AND o.episode_id <> :id)))
-LIMIT :limit
+  AND m.id IN (:ids...)
 
 -- query: labels_of_episode
 -- any scope: it was read by its access scope before

@@ -126,22 +126,27 @@ class Episodes(BoundTable):
             await return_quota(self._bound, -more)
         self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
 
-    async def relabel_memories(self, episode_id: str, limit: int, now: datetime) -> list[str]:
+    async def memories_from(self, episode_id: str) -> list[str]:
+        """Return the ids of the memories that cite a text first, in any state."""
+        return await self._column("id", "memories_from_episode", id=episode_id)
+
+    async def relabel_memories(
+        self, episode_id: str, ids: Sequence[str], now: datetime
+    ) -> list[str]:
         """Give memories of a text its labels and its expiry. Return the ids of those that had
-        others, at most `limit`.
+        others.
         """
-        rows = await self._bound.fetch(
-            "memories_to_relabel", id=episode_id, limit=limit, never=LATEST
-        )
+        given = {"id": episode_id, "ids": ids, "never": LATEST}
+        rows = await self._bound.fetch("memories_to_relabel", **given)
         (text,) = await self._bound.fetch("labels_of_episode", id=episode_id) or [{}]
         labels = {name: one and Document(document(one)) for name, one in text.items()}
         alike: dict[int, list[str]] = {}
         for row in rows:
             alike.setdefault(label_bytes({**row, **labels}), []).append(row["id"])
             self._bound.note(row["id"], EventKind.RELABELLED, now)
-        for size, ids in alike.items():
-            await self._bound.send("relabel_memories", id=episode_id, ids=ids, stored_bytes=size)
-        more = sum(size * len(ids) for size, ids in alike.items())
+        for size, some in alike.items():
+            await self._bound.send("relabel_memories", id=episode_id, ids=some, stored_bytes=size)
+        more = sum(size * len(some) for size, some in alike.items())
         more -= sum(row["stored_bytes"] for row in rows)
         if more > 0:
             await take_quota(self._bound, more)
