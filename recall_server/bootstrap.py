@@ -36,12 +36,13 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
-from recall_server.services.memory.episodes import EXPIRE_TEXT, Texts, find_erased
+from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
+from recall_server.services.memory.texts import Texts
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Days, Retention
@@ -221,6 +222,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
         )
         ending = Ending(store, runtime, transitions, open_answers)
         recheck = Recheck(store, runtime, judging.judgements)
+        texts = Texts(store, runtime, redaction)
         intents = Intents(store, ingest, rules, embeds=vectors is not None)
         delegation = Delegation(store, runtime, key, audience, ending.end)
         delivery = Delivery(store, runtime, webhook, sealer, settings.webhook_pending_max)
@@ -228,7 +230,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             store,
             {
                 EXTRACT: ingest.extract,
-                EXPIRE_TEXT: ingest.expire,
+                EXPIRE_TEXT: texts.expire,
                 EMBED: embedding.work,
                 CONSOLIDATE: consolidate.work,
                 EXPIRE: tasks.expire,
@@ -357,7 +359,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
-                texts=Texts(store, runtime, redaction),
+                texts=texts,
                 webhooks=Registrations(
                     store,
                     runtime,

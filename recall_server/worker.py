@@ -19,6 +19,7 @@ from recall_server.domain.errors import (
     ModelAnswerInvalid,
     ModelKeyRejected,
     ModelUnavailable,
+    QuotaExceeded,
     RecallError,
     Stale,
     Unavailable,
@@ -252,7 +253,7 @@ class Worker:
             # An outage never exhausts the retries; a wrong setting needs a person.
             least = REPAIR if error.permanent else timedelta(seconds=error.retry_after_s or 0.0)
             await self._postpone(job, error.code, least=least)
-        except ModelAnswerInvalid as error:
+        except (ModelAnswerInvalid, QuotaExceeded) as error:
             await self._fail(job, error.code, finally_=error.permanent)
         except (Stale, Unavailable) as error:
             await self._postpone(job, error.code)

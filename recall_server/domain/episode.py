@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from recall_server.domain.errors import EmptyText, Invalid
@@ -198,8 +199,8 @@ class Citation:
 
 
 def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return metadata unchanged. Raises `Invalid` if they have too many bytes or levels, and
-    `InvalidText`.
+    """Return metadata unchanged. Raises `Invalid` if they have too many bytes, with numbers written
+    out, or levels, and `InvalidText`.
     """
     if not value:
         return value
@@ -207,8 +208,10 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
         raise Invalid(f"metadata has more than {METADATA_LEVELS_MAX} levels. Send less deep ones.")
     for text in texts_in(value):
         storable(text)
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(written.encode()) > METADATA_BYTES_MAX:
+    written, longer = json.dumps(value, ensure_ascii=False, separators=(",", ":")), list[int]()
+    # Postgres writes all digits of a number such as 1e300 whenever it is read.
+    json.loads(written, parse_float=lambda one: longer.append(len(f"{Decimal(one):f}") - len(one)))
+    if len(written.encode()) + sum(longer) > METADATA_BYTES_MAX:
         raise Invalid(
             f"metadata has more than {METADATA_BYTES_MAX} bytes of JSON. Send less of it."
         )

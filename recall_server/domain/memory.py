@@ -220,3 +220,18 @@ class Place:
 
     recorded_at: datetime
     id: str
+
+
+def oldest_first(chain: Mapping[str, Memory]) -> list[Memory]:
+    """Order by when each began to hold, but keep every memory before its successor: a fact said of
+    "last month" may begin before the one that it supersedes.
+    """
+
+    def place(memory: Memory) -> tuple[datetime, int, datetime, str]:
+        began, passed, later = memory.valid_from, {memory.id}, chain.get(memory.superseded_by or "")
+        while later is not None and later.id not in passed:
+            passed.add(later.id)
+            began, later = min(began, later.valid_from), chain.get(later.superseded_by or "")
+        return began, -len(passed), memory.recorded_at, memory.id
+
+    return sorted(chain.values(), key=place)

@@ -32,7 +32,8 @@ Cited = tuple[str, int, int]
 class Recorded:
     """The fields of a new memory, and the citations and relations, that a transaction has recorded.
 
-    `rest`: what else is kept of a memory that no text makes again.
+    `rest`: what else is kept of a memory that no text makes again. `stored_bytes`: what its labels
+    count.
     """
 
     words: tuple[object, ...] = ()
@@ -40,9 +41,11 @@ class Recorded:
     relations: list[Sequence[Any]] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
     made_again: bool = False
+    stored_bytes: int = 0
 
     def add(self, values: Mapping[str, Any], *, imported: bool = False) -> None:
         self.words = words(values)
+        self.stored_bytes = values["stored_bytes"]
         self.made_again = _MADE_AGAIN.match(values["extractor"]) is not None
         if not self.made_again:
             self.rest["extractor"] = values["extractor"]

@@ -260,6 +260,9 @@ FAULTS: tuple[tuple[Json, str, str], ...] = (
     ({"text": "x", "occurred_at": _ahead(1.1)}, "INVALID_ARGUMENT", "future"),
     ({"text": "x", "occurred_at": "2024-01-20T10:00:00"}, "INVALID_ARGUMENT", "zone"),
     ({"text": "x", "metadata": {"a": "b" * 4_097}}, "INVALID_ARGUMENT", "4096 bytes"),
+    # A database writes 301 digits of each.
+    ({"text": "x", "metadata": {"a": [1e300] * 14}}, "INVALID_ARGUMENT", "4096 bytes"),
+    ({"text": "x", "metadata": {"a": [1e-300] * 14}}, "INVALID_ARGUMENT", "4096 bytes"),
     ({"text": "x", "metadata": {"a": {"b": {"c": {}}}}}, "INVALID_ARGUMENT", "3 levels"),
     ({"text": "x", "metadata": {"a": [[["b"]]]}}, "INVALID_ARGUMENT", "3 levels"),
     ({"text": "x", "metadata": {"a\x00": 1}}, "INVALID_TEXT", "NUL"),

@@ -33,6 +33,16 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "copied-labels-are-free",
+        "that an extraction copies no more labels than the quota allows",
+        "recall_server.storage.tables.access:label_bytes",
+        Body("return 0"),
+        (
+            "tests/security/test_quota.py::test_an_extraction_that_would_copy_more_than_fits_ends[sqlite]",
+            "tests/security/test_kept_bytes.py::test_the_database_grows_by_no_more_than_is_counted[sqlite-many_memories_of_longest_labels]",
+        ),
+    ),
+    Breakage(
         "receipts-wait-for-others",
         "that receipts do not wait for thousands of another tenant",
         "recall_server.services.erasure.purge:Purge.at_once",

@@ -146,6 +146,7 @@ async def test_a_file_sets_no_policy_of_a_namespace_that_is_there(open_app: Open
         ("episode", {"container": "a room"}),
         ("episode", {"tags": [f"tag {number}" for number in range(33)]}),
         ("episode", {"metadata": {"note": "x" * 4_096}}),
+        ("episode", {"metadata": {"note": [1e300] * 14}}),
         ("episode", {"trace_id": "t" * 257}),
         ("memory", {"text": "heron " * 400}),
         ("memory", {"entity": "e" * 501, "attribute": "a", "value": "v"}),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.episode import Source
 from recall_server.domain.errors import ExportDamaged, TextTooLong
 from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Policy
@@ -33,6 +34,14 @@ UNCOUNTED = {"tool_call_records", "audit_details", "audit_heads", "call_counts",
 TOWNS = " ".join(f"I live in Town{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(60))
 TAGS = tuple(f"tag {number} {'x' * 50}" for number in range(32))
 METADATA = {"note": "m" * 4_000}
+FOUR_BYTES = "\N{GRINNING FACE}"
+LONGEST = Source(
+    session_id=FOUR_BYTES * 256,
+    agent_id=FOUR_BYTES * 256,
+    client=FOUR_BYTES * 256,
+    tags=tuple(f"{number:02}{FOUR_BYTES * 62}" for number in range(32)),
+    metadata={"note": FOUR_BYTES * 1_000},
+)
 
 
 def size_of(value: object) -> int:
@@ -98,6 +107,26 @@ async def labelled_texts(running: Running, wire: Wire) -> None:
         assert answer.status_code == 202, answer.text
 
 
+async def many_memories_of_longest_labels(running: Running, _: Wire) -> None:
+    """Each memory has a copy of the labels of its text."""
+    await stored(running, TOWNS, source=LONGEST)
+
+
+async def relabelled_memories(running: Running, wire: Wire) -> None:
+    """Give a text the longest labels when it has its memories."""
+    await stored(running, TOWNS)
+    await drained(running.application)
+    (text, *_) = (await wire.http.get("/v1/texts")).json()["texts"]
+    body = {"tags": list(LONGEST.tags), "metadata": LONGEST.metadata}
+    answer = await wire.http.patch(f"/v1/texts/{text['id']}", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+async def turns_of_longest_names(running: Running, _: Wire) -> None:
+    name = "\N{GRINNING FACE}" * 30
+    await stored(running, "\n".join(f"{name}: a" for _ in range(300)), source=LONGEST)
+
+
 async def metadata_of_messages(_: Running, wire: Wire) -> None:
     for number in range(4):
         await wire.task(
@@ -160,6 +189,9 @@ HOSTILE: dict[str, Callable[[Running, Wire], Awaitable[None]]] = {
         short_turns,
         short_texts,
         labelled_texts,
+        many_memories_of_longest_labels,
+        relabelled_memories,
+        turns_of_longest_names,
         metadata_of_messages,
         unclear_answers,
         dry_runs,

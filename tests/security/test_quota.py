@@ -2,11 +2,12 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Source, Span
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import Namespace
@@ -29,6 +30,16 @@ BOB = Namespace("bob")
 FACT = "Ana: I live in Lisbon."
 # Enough for one text with its passages and memories, and not for two: rows have ids and labels too.
 ROOM = 600
+# The largest labels, on a short text of which a model makes many memories.
+LABELS = Source(
+    tags=tuple(f"tag {number:02} {'x' * 57}" for number in range(32)),
+    metadata={"note": "m" * 4_000},
+)
+SAID = "Ana: I live in Lisbon, where I ride trams."
+MANY = {
+    SAID[5 : 6 + n]: Candidate(f"Ana rides tram number {n}.", MemoryType.FACT, Span(5, 42))
+    for n in range(20)
+}
 
 
 async def counted(application: Application, namespace: Namespace = ALICE) -> int:
@@ -148,6 +159,77 @@ async def test_kept_answers_of_models_count_until_they_are_erased(open_app: Open
         assert answers > len(said.text.encode())
         assert counts == without + answers
         assert await kept(application) == (without, 0)
+
+
+async def labelled(application: Application, namespace: Namespace = ALICE) -> str:
+    """Store a text with the largest labels, and let the model read it. Return its id."""
+    await enter(application, namespace)
+    submission = Submission(SAID, "life", source=LABELS)
+    done = await application.services.ingest.remember(context(application, namespace), submission)
+    await drained(application)
+    return done.episode_id
+
+
+async def test_labels_count_for_each_memory_that_copies_them(open_app: Open) -> None:
+    """Until the memories are erased, and as their text is labelled anew."""
+    none: dict[str, Any] = {"tags": [], "metadata": {}}
+    largest: dict[str, Any] = {"tags": LABELS.tags, "metadata": LABELS.metadata}
+    async with open_app(extractor=Scripted(**MANY)) as application:
+        text, counts = await labelled(application), [await counted(application)]
+        for labels in (none, largest, none, largest):
+            await application.services.texts.update(
+                context(application), text, **labels, expires_at=None, forever=False
+            )
+            counts.append(await counted(application))
+        events = await select(application.store, "SELECT answer FROM memory_events")
+        kept = sum(len((one["answer"] or "").encode()) for one in events)
+        async with application.store.transaction(ALICE, erasing=True, locked=True) as tx:
+            ids = [one.id for one in await tx.memories.of_episode(text)]
+            await tx.erasures.remove_memories(ids)
+        left = await counted(application)
+
+    # The text too counts its labels, and each change leaves an event of the text and each memory.
+    full, bare, *_ = counts
+    past = 21 * EVENT_BYTES
+    assert len(ids) == 20
+    assert full + past - bare > 21 * 5_500
+    assert counts[2:] == [full + 2 * past, bare + 2 * past, full + 4 * past]
+    assert left < full - 20 * 5_500 - kept
+
+
+async def test_an_extraction_that_would_copy_more_than_fits_ends(open_app: Open) -> None:
+    """The text stays, and the model is not asked again. Control: what just fits is stored."""
+    carol, model = Namespace("carol"), Scripted(**MANY)
+    async with open_app(extractor=Scripted(**MANY)) as application:
+        await labelled(application, BOB)
+        full = await counted(application, BOB) + 21 * ITEM_BYTES
+    async with open_app(extractor=model, namespace_bytes_max=full - 5_000) as application:
+        await labelled(application)
+        jobs = await select(
+            application.store, "SELECT state, error_code FROM operations WHERE kind = 'extract'"
+        )
+        found = await application.services.recall.search(context(application), Query("Lisbon"))
+
+        assert ("failed", "QUOTA_EXCEEDED") in {tuple(dict(one).values()) for one in jobs}
+        assert model.asked == 1
+        assert [one.item.kind for one in found.hits] == ["passage"]
+        assert await counted(application) < 10_000
+    async with open_app(extractor=Scripted(**MANY), namespace_bytes_max=full) as application:
+        await labelled(application, carol)
+        assert await counted(application, carol) + 21 * ITEM_BYTES == full
+
+
+async def test_an_import_counts_the_labels_of_memories(open_app: Open) -> None:
+    """Control: it fits into what the export counted, with what its events keep."""
+    async with open_app(extractor=Scripted(**MANY)) as application:
+        await labelled(application)
+        file, full = await exported(application), await counted(application)
+    async with open_app(namespace_bytes_max=full - 5_000) as application:
+        with pytest.raises(QuotaExceeded):
+            await taken_in(application, file, BOB)
+    async with open_app() as application:
+        await taken_in(application, file, BOB)
+        assert await counted(application, BOB) >= full
 
 
 async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:

@@ -1,5 +1,7 @@
 """Whose word a turn is, and what counts as a second witness."""
 
+import random
+
 import pytest
 
 from recall_server.domain.episode import Span
@@ -73,6 +75,19 @@ def test_one_author_or_one_source_is_one_witness_however_often() -> None:
         assert corroborations(same) == 0
     assert corroborates(said("Bob", at="ep_2", session="s2"), [ana])
     assert corroborations([ana, said("Bob", at="ep_2"), said("Cid", at="ep_3")]) == 2
+
+
+def test_all_witnesses_at_once_count_as_one_after_the_other() -> None:
+    """A merge has thousands of them, and comparing each with each took seconds."""
+    names, places = ("Ana", "Bob", "Assistant", "Tool", None), ("s1", "s2", "s3", None)
+    draw = random.Random(7)
+    for _ in range(300):
+        some = [
+            said(draw.choice(names), at=f"ep_{draw.randrange(4)}", session=draw.choice(places))
+            for _ in range(draw.randrange(8))
+        ]
+        each = [corroborates(one, some[:place]) for place, one in enumerate(some) if place]
+        assert corroborations(some) == sum(each)
 
 
 def test_neither_a_model_nor_what_is_trusted_less_is_evidence_for_a_person() -> None:

@@ -20,7 +20,7 @@ from recall_server.api.operations.operation import (
 )
 from recall_server.domain.episode import Episode
 from recall_server.domain.permissions import AccessScope, Scope
-from recall_server.services.memory.episodes import TextPage
+from recall_server.services.memory.texts import TextPage
 
 # The `expires_at` of a text that does not expire.
 NEVER = "never"

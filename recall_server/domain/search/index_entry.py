@@ -1,6 +1,7 @@
 """The texts by which items are found, and how often a term occurs in them."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +35,12 @@ def findable_memory(memory: Memory) -> Findable:
     return Findable(memory.searchable, memory.citation.speaker)
 
 
-def findable_passages(episode: Episode) -> dict[str, Findable]:
-    """Return the index entries of an episode's passages: words, speaker, date and headings."""
+def findable_passages(
+    episode: Episode, changed: Sequence[Span] | None = None
+) -> dict[str, Findable]:
+    """Return the index entries of an episode's passages, of all or of those that have `changed`:
+    words, speaker, date and headings.
+    """
     return {
         item_id: Findable(
             labelled(one.passage.turn.speaker, " ".join([*_day(one), one.heading, one.words])),
@@ -46,8 +51,26 @@ def findable_passages(episode: Episode) -> dict[str, Findable]:
                 one.passage.headings[-1] if one.passage.headings else None,
             ),
         )
-        for item_id, one in visible_passages(episode).items()
+        for item_id, one in visible_passages(episode, changed).items()
     }
+
+
+def changed_passages(
+    before: Iterable[Episode], after: Iterable[Episode]
+) -> tuple[dict[str, Findable], dict[str, Findable]]:
+    """Return the entries of passages that differ, as they were and as they are."""
+    old, new = dict[str, Findable](), dict[str, Findable]()
+    for was, now in zip(before, after, strict=True):
+        less, more = Counter(was.forgotten), Counter(now.forgotten)
+        turns = zip(was.turns, now.turns, strict=True)
+        spans = [*(less - more), *(more - less), *(one.span for one, then in turns if one != then)]
+        old |= findable_passages(was, spans)
+        new |= findable_passages(now, spans)
+    same = {i for i in old.keys() & new.keys() if old[i] == new[i]}
+    return (
+        {i: one for i, one in old.items() if i not in same},
+        {i: one for i, one in new.items() if i not in same},
+    )
 
 
 def labelled(speaker: str | None, words: str) -> str:

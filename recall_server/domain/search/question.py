@@ -117,11 +117,12 @@ class Question:
             return frozenset()
         first = next(written(text), None)
         begun = first.end() if first else 0
-        return frozenset(
-            term for name in self.written_names
+        said = {
+            one for name in self.written_names
             if name.start >= begun and not _CODED.search(text, name.start, name.end)
-            for said in name.terms for term in terms(said.removeprefix(SPEAKER))
-        )  # fmt: skip
+            for one in name.terms
+        }  # fmt: skip
+        return frozenset(term for one in said for term in terms(one.removeprefix(SPEAKER)))
 
     def as_written(self, frequencies: Mapping[str, int]) -> Question:
         """Return the question with each word that no text has in the form that most texts have."""
@@ -189,7 +190,7 @@ def _names(text: str) -> Iterator[Name]:
     """Yield the words that may be names. In a text with capital letters, "agent-1" may still be
     one, but "mark" may not.
     """
-    lower = text == text.lower()
+    lower, known = text == text.lower(), dict[str, list[str]]()
     text = text.replace("’", "'")
     for word in written(text):
         name = _JOINED.sub("", word[0])
@@ -201,7 +202,9 @@ def _names(text: str) -> Iterator[Name]:
             end = start + len(name)
             genitive = _GENITIVE.match(text, end)
             end = genitive.end() if genitive else end
-            yield Name(speaker_terms(name), start, end, genitive is not None)
+            if name not in known:
+                known[name] = speaker_terms(name)
+            yield Name(known[name], start, end, genitive is not None)
 
 
 # How much of a text is compared.

@@ -480,25 +480,33 @@ def _named(text: str, clock: Clock) -> Iterator[_Named]:
         for match in islice(expression.pattern.finditer(text), DATES_MAX):
             if not any(m.start() < match.end() and match.start() < m.end() for m, _ in taken):
                 taken.append((match, expression))
+    # The same words are read once: "Dec" may stand there hundreds of times.
+    known: dict[tuple[str, str], Span | None] = {}
     for match, expression in sorted(taken, key=lambda one: one[0].start()):
-        found = _one(match, expression, clock)
+        key = expression.pattern.pattern, match[0]
+        if key not in known:
+            known[key] = _read(match, expression, clock)
+        found = _one(match, expression, known[key])
         if found is not None:
             yield found
 
 
-def _one(match: re.Match[str], expression: Expression, clock: Clock) -> _Named | None:
+def _read(match: re.Match[str], expression: Expression, clock: Clock) -> Span | None:
+    try:
+        return expression.read(match, clock)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _one(match: re.Match[str], expression: Expression, span: Span | None) -> _Named | None:
+    if span is None:
+        return None
     text = match.string
     lead = _LEAD.search(text, max(0, match.start() - _LEAD_CHARS_MAX), match.start())
     assert lead is not None
     way, part = (lead["way"] or "").lower(), (lead["part"] or "").lower()
     which = (match.groupdict().get("which") or "").lower()
     if not expression.meant(match, which or way or part, text[match.end() :]):
-        return None
-    try:
-        span = expression.read(match, clock)
-    except (ValueError, OverflowError):
-        return None
-    if span is None:
         return None
     led = bool(which or part) or way not in _BY_ITSELF
     return _Named(

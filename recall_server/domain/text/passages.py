@@ -7,7 +7,9 @@ Every non-blank character of a turn is in exactly one passage, and nothing depen
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -354,20 +356,53 @@ class VisiblePassage(NamedTuple):
     heading: str
 
 
-def visible_passages(episode: Episode) -> dict[str, VisiblePassage]:
-    """Return the passages of an episode that search finds, by id."""
+def visible_passages(
+    episode: Episode, changed: Sequence[Span] | None = None
+) -> dict[str, VisiblePassage]:
+    """Return the passages of an episode that search finds, by id: all of them, or those of which
+    the words, or a heading, are in one of the spans that have `changed`.
+    """
     found: dict[str, VisiblePassage] = {}
-    for one in passages(episode.text, episode.turns):
-        if one.turn.hidden:
+    forgotten, within = _Spans(episode.forgotten), None if changed is None else _Spans(changed)
+    cut = passages if within is None else cut_again
+    for one in cut(episode.text, episode.turns):
+        spans = (one.span, *one.headings)
+        if one.turn.hidden or (within and not any(map(within.overlapping, spans))):
             continue
         words, *headings = (
-            visible(episode.text[span.start : span.end], span.start, episode.forgotten)
-            for span in (one.span, *one.headings)
+            visible(episode.text[span.start : span.end], span.start, forgotten.overlapping(span))
+            for span in spans
         )
         if any(map(str.isalnum, words)):
             item_id = passage_id(episode.id, one.turn.index, one.number)
             found[item_id] = VisiblePassage(one, words, " ".join(headings))
     return found
+
+
+@lru_cache(4)
+def cut_again(text: str, turns: tuple[Turn, ...]) -> list[Passage]:
+    """`passages` of a text of which a part is about to change: cutting a long one takes longer than
+    others may wait, so it is cut before their turn.
+    """
+    return passages(text, turns)
+
+
+class _Spans:
+    """Spans, of which those that touch another one are found without a look at all of them."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._apart: list[Span] = []
+        for one in sorted(spans, key=lambda span: span.start):
+            if self._apart and one.start <= self._apart[-1].end:
+                last = self._apart.pop()
+                one = Span(last.start, max(last.end, one.end))  # noqa: PLW2901
+            self._apart.append(one)
+
+    def overlapping(self, span: Span) -> list[Span]:
+        """Return the spans that overlap this one, those that overlap each other as one."""
+        first = bisect_right(self._apart, span.start, key=lambda one: one.end)
+        last = bisect_left(self._apart, span.end, first, key=lambda one: one.start)
+        return self._apart[first:last]
 
 
 def started(said: str, chars_max: int) -> str:

@@ -245,14 +245,8 @@ class Sources:
         self.runtime.wake()
         return done
 
-    def _entry(self, context: Context) -> AuditEntry:
-        """Return the record of the next transaction: the first has that of the call."""
-        if not context.entry.written:
-            return context.entry
-        return context.entry.part(self.runtime.new_id("rec"))
-
     async def _write_piece(self, context: Context, rest: _Rest) -> None:
-        context = replace(context, entry=self._entry(context))
+        context = commit.next_part(context, self.runtime)
 
         async def write(tx: Transaction, piece: _Piece) -> _Piece:
             # This waits for its turn: what follows is dated then.
@@ -328,7 +322,7 @@ class Sources:
         ask again instead.
         """
         for some in batches(task_ids, TASKS_AT_ONCE):
-            entry, asking = self._entry(context), list[Task]()
+            entry, asking = commit.next_part(context, self.runtime).entry, list[Task]()
             async with self.store.transaction(
                 context.namespace, entry=entry, erasing=True, locked=True
             ) as tx:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 from typing import Generic, TypeVar
 
 from recall_server.domain.audit import AuditEntry
@@ -47,6 +48,14 @@ P = TypeVar("P")
 R = TypeVar("R")
 Planning = Callable[[Transaction], Awaitable[P]]
 Writing = Callable[[Transaction, P], Awaitable[R]]
+
+
+def next_part(context: Context, runtime: Runtime) -> Context:
+    """Return the context of the next transaction of a call that has several: the first has the
+    record of the call.
+    """
+    entry = context.entry
+    return replace(context, entry=entry.part(runtime.new_id("rec"))) if entry.written else context
 
 
 @dataclass(frozen=True)
@@ -122,8 +131,10 @@ async def apply(
     Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """
     assert not plan.questions
-    for change in plan.changes:
-        await _apply(tx, change, now)
+    # A merge may supersede thousands by one.
+    for _, alike in groupby(plan.changes, _by):
+        first, *others = alike
+        await _apply(tx, first, now, others)
     added = [change.memory for change in plan.changes if isinstance(change, Add)]
     await indexing.show_new(tx, {one.id: findable_memory(one) for one in added}, passages)
     for decision in plan.decisions:
@@ -140,7 +151,15 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
         await _apply(tx, Settle(question_id), now)
 
 
-async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
+def _by(change: Change) -> object:
+    """Return what changes share that are made together."""
+    return replace(change, memory_id="") if isinstance(change, Supersede) else id(change)
+
+
+async def _apply(
+    tx: Transaction, change: Change, now: datetime, alike: Iterable[Change] = ()
+) -> None:
+    """Make a change, and those that are `alike`."""
     done = True
     match change:
         case Add():
@@ -150,12 +169,9 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
                 memory_id, citation, now, counts=counts, until=until, superseded=superseded
             )
         case Supersede() | EndEarlier():
-            done = await _supersede(tx, change, now)
+            done = await _supersede(tx, change, now, alike)
         case Forget(memory_id):
-            words = await tx.memories.citations([memory_id])
-            await indexing.hide(tx, [memory_id])
-            await tx.memories.forget(memory_id, now)
-            await indexing.forget_words(tx, memory_id, words, now)
+            await _forget(tx, memory_id, now)
         case Restore(memory):
             await tx.memories.restore(memory, now)
             await indexing.show(tx, [memory.id])
@@ -171,18 +187,28 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
         raise Stale
 
 
-async def _supersede(tx: Transaction, change: Supersede | EndEarlier, now: datetime) -> bool:
-    memory_id, by, until = change.memory_id, change.by, change.valid_until
+async def _supersede(
+    tx: Transaction, change: Supersede | EndEarlier, now: datetime, alike: Iterable[Change]
+) -> bool:
+    by, until = change.by, change.valid_until
     if isinstance(change, EndEarlier):
-        return await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
+        reason = Rule.LATE_REPORT
+        return await tx.memories.end_earlier(change.memory_id, by, until, now, reason=reason)
     return await tx.memories.retire(
-        memory_id,
+        [one.memory_id for one in (change, *alike) if isinstance(one, Supersede)],
         Status.SUPERSEDED,
         now,
         superseded_by=by,
         valid_until=until,
         reason=change.rule,
     )
+
+
+async def _forget(tx: Transaction, memory_id: str, now: datetime) -> None:
+    words = await tx.memories.citations([memory_id])
+    await indexing.hide(tx, [memory_id])
+    await tx.memories.forget([memory_id], now)
+    await indexing.forget_words(tx, memory_id, words, now)
 
 
 async def _add(tx: Transaction, change: Add) -> None:
@@ -198,7 +224,7 @@ async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
     for memory in change.memories:
         if change.hides_words:
             await tx.memories.add(memory)
-            await _apply(tx, Forget(memory.id), now)
+            await _forget(tx, memory.id, now)
         else:
             await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
     await tx.proposals.open(change.proposal)

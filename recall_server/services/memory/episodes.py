@@ -1,6 +1,6 @@
 """Episodes: stores them, refuses erased text, and indexes the turns that are not quarantined; cuts
 them into passages for an extractor, and validates its candidates, in the same way on every path
-that makes memories. Lists, relabels and forgets texts as they were sent.
+that makes memories.
 """
 
 import asyncio
@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Compute, Context, Runtime
+from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import (
-    Citation,
     Episode,
     Source,
     Span,
@@ -24,8 +23,9 @@ from recall_server.domain.episode import (
     turn_id,
 )
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
-from recall_server.domain.errors import ErasedContent, Invalid, NotFound, RecallError, TextTooLong
+from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
 from recall_server.domain.permissions import AccessScope
@@ -38,10 +38,11 @@ from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.services.memory import indexing
-from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
+from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, lists
+from recall_server.storage.driver import Document
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.episodes import turn_rows
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
 CANDIDATES_MIN = 20
@@ -388,6 +389,38 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
+# What is stored of a text of so many passages is computed before others wait for it.
+COMPUTED_FROM = 500
+
+
+class Computed(NamedTuple):
+    """What is stored of a long text: the digests by which it would be refused, the rows of its
+    turns, and the lists of its words, which are of use if nobody stores a text meanwhile: then
+    they are `behind` the last slot.
+    """
+
+    digests: Sequence[str]
+    turns: Sequence[Mapping[str, Any]]
+    lists: Document
+    behind: int
+
+
+async def computed(
+    store: Store, namespace: Namespace, episode: Episode, words: Postings, digests: Digests
+) -> Computed | None:
+    """Return what can be computed ahead of storing a text; None if it is short."""
+    if words.documents < COMPUTED_FROM:
+        return None
+    async with store.transaction(namespace, write=False) as tx:
+        behind = (await tx.words.statistics()).last_slot
+
+    def compute() -> Computed:
+        of_text = list(digests.of_text(namespace, episode.text, episode.turns))
+        return Computed(of_text, turn_rows(episode), lists(words, behind), behind)
+
+    return await asyncio.to_thread(compute)
+
+
 async def store_episode(
     tx: Transaction,
     episode: Episode,
@@ -397,21 +430,24 @@ async def store_episode(
     key: str | None,
     digest: str,
     scope: AccessScope,
+    ahead: Computed | None = None,
 ) -> bool:
     """Store the episode and index its visible passages; False if `key` was used before. Raises
     `ErasedContent` as `refuse_erased` does.
     """
-    await refuse_erased(tx, digests, episode, scope)
+    await refuse_erased(tx, digests, episode, scope, ahead and ahead.digests)
+    turns = ahead and ahead.turns
     if key is None:
         # All that may refuse it is asked with the wait for the lock: the rest, which then waits for
         # no answer, is written with the commit.
         await tx.episodes.take_quota(episode, episode.id, digest)
     episode = replace(episode, recorded_at=await tx.moment())
     if key is None:
-        await tx.episodes.add_new(episode, episode.id, digest)
-    elif not await tx.episodes.add(episode, key, digest):
+        await tx.episodes.add_new(episode, episode.id, digest, turns)
+    elif not await tx.episodes.add(episode, key, digest, turns):
         return False
-    await tx.words.add(words)
+    last = (await tx.words.statistics()).last_slot if ahead else 0
+    await tx.words.add(words, ahead.lists if ahead and ahead.behind == last else None)
     await _hold(tx, episode)
     return True
 
@@ -442,10 +478,14 @@ async def _hold(tx: Transaction, episode: Episode) -> None:
 
 
 async def refuse_erased(
-    tx: Transaction, digests: Digests, episode: Episode, scope: AccessScope
+    tx: Transaction,
+    digests: Digests,
+    episode: Episode,
+    scope: AccessScope,
+    of_text: Sequence[str] | None = None,
 ) -> None:
     """Raise `ErasedContent` if the text or one of its turns was erased in this access scope. The
-    writer must not learn what was erased outside of it.
+    writer must not learn what was erased outside of it. `of_text`: its digests, if they are known.
 
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
@@ -454,7 +494,9 @@ async def refuse_erased(
     if scope.types is not None:
         return  # texts have no type, so no erasure in this scope concerned a text
     given = (tx.bound.namespace, episode.text, episode.turns)
-    if len(episode.turns) > INLINE_MAX:
+    if of_text is not None:
+        text_digests = of_text
+    elif len(episode.turns) > INLINE_MAX:
         text_digests = await asyncio.to_thread(digests.of_text, *given)
     else:
         text_digests = digests.of_text(*given)
@@ -485,107 +527,3 @@ async def find_erased(
     places = EVERYWHERE if scope is None else digests.places(namespace, scope)
     gone = await tx.erasures.erased(sorted(set().union(*text_digests)), places)
     return {index for index, one in enumerate(text_digests) if one & gone}
-
-
-@dataclass(frozen=True)
-class TextPage:
-    """One page of texts, each with its readable words."""
-
-    texts: Sequence[tuple[Episode, str]]
-    next_offset: int | None
-
-
-@dataclass(frozen=True)
-class Texts:
-    store: Store
-    runtime: Runtime
-    redaction: Redaction
-
-    async def page(self, context: Context, *, limit: int, offset: int, **labels: str) -> TextPage:
-        """Return one page of the texts with these labels (session_id, topic), the latest said
-        first.
-        """
-        for label in labels.values():
-            storable(label)
-        async with self.store.view(context) as tx:
-            found = await tx.episodes.page(limit=limit + 1, offset=offset, **labels)
-        shown = found[:limit]
-        context.entry.counts["texts"] = len(shown)
-        return TextPage(shown, offset + limit if len(found) > limit else None)
-
-    async def update(
-        self,
-        context: Context,
-        text_id: str,
-        *,
-        tags: Sequence[str] | None,
-        metadata: Mapping[str, Any] | None,
-        expires_at: datetime | None,
-        forever: bool,
-    ) -> tuple[Episode, str]:
-        """Change the tags, the metadata or the expiry of a text and of its memories. What is None
-        stays; `forever` removes the expiry. Returns the text with its readable words. Raises
-        `Invalid`, `NotFound`, `QuotaExceeded`.
-        """
-        storable(text_id)
-        if tags is None and metadata is None and expires_at is None and not forever:
-            raise Invalid("Nothing is to be different. Send tags, metadata or expires_at.")
-        check_times(self.runtime.now(), None, expires_at)
-        async with self.store.change(context) as tx:
-            before, words = await _found(tx, text_id)
-            source = before.source
-            given = replace(
-                source,
-                tags=source.tags if tags is None else tuple(tags),
-                metadata=source.metadata if metadata is None else metadata,
-            ).checked()
-            _, given = await self.redaction.labels(
-                before.topic, before.container, given, context.entry
-            )
-            ends = None if forever else expires_at or before.expires_at
-            after = replace(
-                before,
-                source=replace(source, tags=given.tags, metadata=given.metadata),
-                expires_at=ends,
-            )
-            memories = await tx.episodes.relabel(before, after, await tx.moment())
-            passages = await indexing.of_episodes(tx, [text_id])
-            await tx.words.relabelled([*memories, *passages])
-            await promise_expiry(tx, self.runtime, text_id, expires_at)
-            context.entry.ids.append(text_id)
-            context.entry.counts["relabelled"] = 1
-        self.runtime.wake()
-        return after, words
-
-    async def forget(self, context: Context, text_id: str) -> list[str]:
-        """Forget a text and the memories that no other text states. Returns the ids of what was
-        forgotten; each of them can be restored. Raises `NotFound`.
-        """
-        storable(text_id)
-        async with self.store.change(context) as tx:
-            episode, _ = await _found(tx, text_id)
-            now = await tx.moment()
-            memories = []
-            for memory in await tx.memories.of_episode(text_id):
-                words = await tx.memories.citations([memory.id])
-                if {one.episode_id for one in words} == {text_id}:
-                    memories.append(memory.id)
-            await indexing.hide(tx, memories)
-            for memory_id in memories:
-                await tx.memories.forget(memory_id, now)
-            await tx.proposals.withdraw_text(text_id, now)
-            whole = Citation(text_id, Span(0, len(episode.text)))
-            await indexing.forget_words(tx, text_id, [whole], now)
-            forgotten = [text_id, *memories]
-            context.entry.ids += forgotten
-            context.entry.counts["forgotten"] = len(forgotten)
-        self.runtime.wake()
-        return forgotten
-
-
-async def _found(tx: Transaction, text_id: str) -> tuple[Episode, str]:
-    """Return a text with its readable words. Raises `NotFound`."""
-    found = await tx.episodes.page(limit=1, id_=text_id) if text_id else []
-    if not found:
-        raise NotFound("No text has this id. Take one from GET /v1/texts.")
-    return found[0]

@@ -26,9 +26,14 @@ from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Memory
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.search.index_entry import Findable, findable_passages, labelled
+from recall_server.domain.search.index_entry import (
+    Findable,
+    changed_passages,
+    findable_passages,
+    labelled,
+)
 from recall_server.domain.task import Job
-from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
+from recall_server.domain.text.passages import Passage, VisiblePassage, cut_again, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
 from recall_server.storage.driver import Document, batches
 from recall_server.storage.index.words import Postings, postings
@@ -164,13 +169,24 @@ async def reread(
     """Make a `change` of what can be read of these texts, and index their passages accordingly.
     Passages that it changes get new entries, without vectors until a job has made them.
     """
-    before = await of_episodes(tx, episode_ids)
+    before = [one async for some in some_of(tx, episode_ids) for one in some]
     await change()
-    after = await of_episodes(tx, episode_ids)
-    others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
-    gone = await tx.findables.found(others)
-    await tx.words.hide(await _postings({i: before[i] for i in sorted(gone)}, Postings.counted))
-    await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
+    after = [one async for some in some_of(tx, episode_ids) for one in some]
+    if sum(len(one.text) for one in before) > INLINE_CHARS_MAX:
+        old, new = await asyncio.to_thread(changed_passages, before, after)
+    else:
+        old, new = changed_passages(before, after)
+    gone = await tx.findables.found(old)
+    await tx.words.hide(await _postings({i: old[i] for i in sorted(gone)}, Postings.counted))
+    await tx.words.add(await _postings(dict(sorted(new.items()))))
+
+
+async def cut_ahead(tx: Transaction, item_id: str) -> None:
+    """Cut the long texts of a memory or passage, before others wait for `reread`."""
+    cited = [one.episode_id for one in await tx.memories.citations([item_id])]
+    async for episodes in some_of(tx, cited or [episode_of(item_id)]):
+        for one in (one for one in episodes if len(one.text) > INLINE_CHARS_MAX):
+            await asyncio.to_thread(cut_again, one.text, one.turns)
 
 
 @dataclass(frozen=True)
@@ -216,11 +232,11 @@ async def prepared(
         gone |= {i: before[i] for i in sorted(await tx.findables.found(others))}
         come |= {i: after[i] for i in sorted(others & after.keys())}
     added, now = await _postings(come), await tx.words.statistics()
-    lists = await asyncio.to_thread(_lists, added, now.last_slot)
-    return Prepared(await _postings(gone, Postings.counted), added, lists, sorted(shown))
+    made = await asyncio.to_thread(lists, added, now.last_slot)
+    return Prepared(await _postings(gone, Postings.counted), added, made, sorted(shown))
 
 
-def _lists(added: Postings, last_slot: int) -> Document:
+def lists(added: Postings, last_slot: int) -> Document:
     """Return for each term how many of these items have it, and its postings, if the items get the
     slots behind the last one.
     """

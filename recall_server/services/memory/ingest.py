@@ -15,10 +15,8 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import (
     TEXT_ONLY,
-    Citation,
     Episode,
     Source,
-    Span,
     Turn,
     Utterance,
     label_or_none,
@@ -29,7 +27,6 @@ from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refu
 from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import check_times, passed
 from recall_server.domain.permissions import ACCESS_SCOPE
 from recall_server.domain.plan import Plan, Policy, Proposal, ProposalKind, Propose
@@ -39,14 +36,14 @@ from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits import Budget
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import (
-    EXPIRE_TEXT,
     TEXT_CHARS_MAX,
     VERBATIM,
     Redaction,
     checked_utterances,
+    computed,
     conversation,
     last_said_at,
     passages,
@@ -164,10 +161,10 @@ class Ingest:
         key = submission.idempotency_key
         digest = submission.digest()
         context.entry.part_of = episode.job_id
+        ahead = await computed(self.store, context.namespace, episode, words, self.digests)
+        store = partial(store_episode, key=key, digest=digest, scope=context.scope, ahead=ahead)
         async with self.store.change(context) as tx:
-            if await store_episode(
-                tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope
-            ):
+            if await store(tx, episode, words, self.digests):
                 await tx.jobs.add(
                     episode.job_id,
                     EXTRACT,
@@ -376,25 +373,6 @@ class Ingest:
             payload = {**payload, "next": number, **fault, "refused": refused}
             last = number == left[-1][0]
             await self._store_memories(job, episode, found, payload, entry(EXTRACT), last=last)
-
-    async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Hide an expired text from search and reading, with those of its memories that no longer
-        lasting text supports. Raises `Fenced` if another worker holds the job.
-        """
-        record = entry(EXPIRE_TEXT)
-        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-            now = await tx.moment()
-            await tx.jobs.finish(job, now)
-            episode = await tx.episodes.get(job.payload["episode_id"])
-            # Its end may have been changed since.
-            if episode is not None and passed(episode.expires_at, now):
-                ended = await tx.memories.expire(episode.id, now)
-                await indexing.hide(tx, ended)
-                await commit.settle_ended(tx, now)
-                whole = Citation(episode.id, Span(0, len(episode.text)))
-                await indexing.forget_words(tx, episode.id, [whole], now, EventKind.EXPIRED)
-                record.ids += [episode.id, *ended]
-                record.counts["expired"] = len(ended)
 
     async def _store_memories(
         self,

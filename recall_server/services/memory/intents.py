@@ -49,7 +49,7 @@ from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.episodes import (
     EPOCH,
@@ -270,6 +270,8 @@ class Intents:
         )
         if wish.dry_run:
             return report
+        async with self.store.view(context) as tx:
+            await indexing.cut_ahead(tx, memory.id)
         async with self.store.change(context) as tx:
             if wish.review and (waits := await tx.proposals.forgetting(memory.id)):
                 # Else one caller could fill the table with it: it brings no text that counts.

@@ -383,7 +383,7 @@ class Rebuild:
             plan, ended = _replacing(plan, old)
             await commit.apply(tx, plan, now)
             for one in ended:
-                await tx.memories.retire(one.id, Status.DEPRECATED, now, reason=REEXTRACTED)
+                await tx.memories.retire([one.id], Status.DEPRECATED, now, reason=REEXTRACTED)
             await indexing.hide(tx, [one.id for one in ended])
             await commit.settle_ended(tx, now)
             counts = plan.counts()

@@ -1,14 +1,14 @@
 """Recall: searches, lists and counts what is remembered, shows its origin, and forgets it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from recall_server.domain.attributes import Timeline, without_taken_over
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import episode_of, turn_of
+from recall_server.domain.episode import Episode, episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
@@ -33,6 +33,7 @@ from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.metrics import Backlog
 from recall_server.services.search import beside, search
 from recall_server.services.search.reranking import RERANKED_MIN, Reranking
+from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
 
@@ -372,6 +373,8 @@ class Recall:
         Raises `MemoryNotFound` if search finds nothing with this id in the namespace.
         """
         storable(item_id)
+        async with self.store.view(context) as tx:
+            await indexing.cut_ahead(tx, item_id)
         async with self.store.change(context) as tx:
             found, now = await tx.memories.items([item_id]), await tx.moment()
             if not found:
@@ -398,31 +401,40 @@ class Recall:
         Raises `MemoryNotFound` if nothing has this id, and `NotRestorable`.
         """
         storable(item_id)
-        async with self.store.change(context) as tx:
+        async with self.store.view(context) as tx:
             memory = (await tx.memories.get([item_id])).get(item_id)
-            now = await tx.moment()
-            if memory is None:
-                await self._restore_passage(tx, item_id)
-            else:
-                late = passed(memory.expires_at, now) or self._too_late(memory.retired_at)
-                if late or memory.status is not Status.FORGOTTEN:
-                    raise NotRestorable
-                if await tx.proposals.unaccepted(item_id):
-                    raise NotRestorable("It was proposed, and nobody has accepted it.")
-                settling = await reconcile.settling(tx)
-                plan = await reconcile.restored(tx, memory, now, settling)
-                await commit.apply(tx, plan, now)
-                await self.judgements.promise(tx, plan, context.entry.began_by)
-            words = [] if memory is None else await tx.memories.citations([item_id])
-            texts = {one.episode_id for one in words} or {episode_of(item_id)}
-            await self._embed_again(tx, texts)
-            context.entry.ids.append(item_id)
-            context.entry.counts["restored"] = 1
+            await indexing.cut_ahead(tx, item_id)
+        if memory is None:
+            await self._restore_words(context, item_id)
+        else:
+            await self._restore_memory(context, item_id)
         self.runtime.wake()
 
-    async def _restore_passage(self, tx: Transaction, item_id: str) -> None:
-        """Restore a forgotten passage. Raises what `restore` raises if that is not possible."""
-        forgotten_at = await tx.episodes.forgotten_at(item_id)
+    async def _restore_memory(self, context: Context, memory_id: str) -> None:
+        async with self.store.change(context) as tx:
+            memory = (await tx.memories.get([memory_id])).get(memory_id)
+            now = await tx.moment()
+            if memory is None or passed(memory.expires_at, now):
+                raise NotRestorable
+            if self._too_late(memory.retired_at) or memory.status is not Status.FORGOTTEN:
+                raise NotRestorable
+            if await tx.proposals.unaccepted(memory_id):
+                raise NotRestorable("It was proposed, and nobody has accepted it.")
+            settling = await reconcile.settling(tx)
+            plan = await reconcile.restored(tx, memory, now, settling)
+            await commit.apply(tx, plan, now)
+            await self.judgements.promise(tx, plan, context.entry.began_by)
+            words = await tx.memories.citations([memory_id])
+            await self._embed_again(tx, {one.episode_id for one in words})
+            context.entry.ids.append(memory_id)
+            context.entry.counts["restored"] = 1
+
+    async def _restore_words(self, context: Context, item_id: str) -> None:
+        """Restore a forgotten passage or text. Raises what `restore` raises if that is not
+        possible.
+        """
+        async with self.store.view(context) as tx:
+            forgotten_at = await tx.episodes.forgotten_at(item_id)
         if forgotten_at is None:
             # No search or list shows forgotten items, so the message says where to look.
             raise MemoryNotFound(
@@ -431,8 +443,26 @@ class Recall:
             )
         if self._too_late(forgotten_at):
             raise NotRestorable
-        remember = partial(tx.episodes.remember, item_id, await tx.moment())
-        await indexing.reread(tx, {episode_of(item_id)}, remember)
+        texts = [episode_of(item_id)]
+
+        async def plan(tx: Transaction) -> indexing.Prepared:
+            hidden = Counter(span(row) for row in await tx.erasures.hidden_by([item_id]))
+
+            def restored(episode: Episode) -> Episode:
+                left = Counter(episode.forgotten) - hidden
+                return replace(episode, forgotten=tuple(left.elements()))
+
+            return await indexing.prepared(tx, (), (), texts, restored)
+
+        async def write(tx: Transaction, index: indexing.Prepared) -> None:
+            await index.write(tx)
+            await tx.episodes.remember(item_id, await tx.moment())
+            await self._embed_again(tx, texts)
+            context.entry.ids[:] = [item_id]
+            context.entry.counts["restored"] = 1
+
+        made = await commit.planned(self.store, context.namespace, plan)
+        await commit.written(self.store, context, made, plan, write)
 
     def _too_late(self, forgotten_at: datetime | None) -> bool:
         return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window

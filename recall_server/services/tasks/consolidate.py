@@ -349,8 +349,8 @@ class Consolidate:
             record.counts |= agreed.counts() | {"questions": len(agreed.questions)}
             return saved
 
-        few = len(work.candidates) + len(work.proposals) + len(work.drafts)
-        inside = few <= commit.PLANNED_INSIDE_MAX
+        merged = sum(len(one.source_ids) for one in (*work.proposals, *work.drafts))
+        inside = len(work.candidates) + merged <= commit.PLANNED_INSIDE_MAX
         context = Context(record, task.request.effective_scope)
         return await commit.apply_planned(self.store, context, plan, write, inside=inside)
 

@@ -32,6 +32,8 @@ from recall_server.storage.store import Store, Transaction
 # Clustering is quadratic: in a larger topic, only the oldest memories are merged.
 MEMORIES_MAX = 5_000
 PAGE = 250
+# One task merges so many memories, as others wait while all give way; the next one goes on.
+MERGED_MAX = 1_000
 # As many statements that are alike make a pattern: the layer `schema`.
 PATTERN_MIN = 3
 # The rule that is named in memory events.
@@ -164,11 +166,14 @@ def _grouped(pages: Sequence[bytes], threshold: float) -> tuple[tuple[str, ...],
             alike.setdefault((one.container, one.trust), []).append(one)
             if one.vector is not None:
                 vectors[one.id] = np.frombuffer(one.vector, dtype=np.float32)
-    return tuple(
-        tuple(memory.id for memory in group)
-        for some in alike.values()
-        for group in clusters(some, vectors, threshold)
-    )
+    found, left = [], MERGED_MAX
+    for some in alike.values():
+        for group in clusters(some, vectors, threshold):
+            ids = tuple(memory.id for memory in group[:left])
+            if len(ids) > 1:
+                found.append(ids)
+                left -= len(ids)
+    return tuple(found)
 
 
 async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:

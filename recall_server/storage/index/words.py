@@ -197,12 +197,15 @@ class WordIndex(BoundTable):
             hidden_bytes=hidden * ITEM_BYTES,
         )
 
-    async def relabelled(self, ids: Collection[str]) -> None:
-        """Have filters that searches hold in memory read again: what they say of these items may
-        be different now.
+    async def relabelled(self, ids: Collection[str], *, text: str = "") -> None:
+        """Have filters that searches hold in memory read again: what they say of these memories, or
+        of the passages of a text, may be different now.
         """
         await self._bound.send("next_index_version")
-        await self._bound.send("relabel_documents", ids=sorted(ids))
+        if text:
+            await self._bound.send("relabel_passages", episode_id=text)
+        if ids:
+            await self._bound.send("relabel_documents", ids=sorted(ids))
 
     async def erase(self, ids: Collection[str], words: Postings) -> None:
         """Delete all entries of these items, hidden ones too. `words` are the postings of the

@@ -66,17 +66,45 @@ UPDATE episodes SET tags = :tags, metadata = :metadata, expired_at = :expires_at
   stored_bytes = stored_bytes + :more
 WHERE namespace = :namespace AND id = :id RETURNING id
 
+-- query: labels_of_memories
+-- any scope: with the text that they are from
+SELECT count(*) AS memories, COALESCE(sum(m.stored_bytes), 0) AS bytes
+FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id = :id AND c.position = 0 AND m.status <> 'expired'
+
+-- query: memories_from_episode
+-- any scope: with the text that they are from
+SELECT memory_id AS id FROM citations
+WHERE namespace = :namespace AND episode_id = :id AND position = 0 ORDER BY memory_id
+
+-- query: memories_to_relabel
+-- any scope: with the text that they are from
+-- Those of these memories that have other labels than their text. One that cites another text too
+-- keeps its expiry.
+SELECT m.id, m.topic, m.session_id, m.agent_id, m.container, m.stored_bytes
+FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+WHERE c.namespace = :namespace AND c.episode_id = :id AND c.position = 0 AND m.status <> 'expired'
+  AND (COALESCE(m.tags, '[]') <> COALESCE(e.tags, '[]')
+    OR COALESCE(m.metadata, '{}') <> COALESCE(e.metadata, '{}')
+    OR (COALESCE(m.expires_at, :never) <> COALESCE(e.expired_at, :never)
+      AND NOT EXISTS (SELECT 1 FROM citations o
+        WHERE o.namespace = :namespace AND o.memory_id = m.id AND o.episode_id <> :id)))
+  AND m.id IN (:ids...)
+
+-- query: labels_of_episode
+-- any scope: it was read by its access scope before
+SELECT tags, metadata FROM episodes WHERE namespace = :namespace AND id = :id
+
 -- query: relabel_memories
 -- any scope: with the text that they are from
--- A memory that cites another text too keeps its expiry.
-UPDATE memories SET tags = :tags, metadata = :metadata,
+UPDATE memories SET tags = e.tags, metadata = e.metadata, stored_bytes = :stored_bytes,
   expires_at = CASE WHEN EXISTS (SELECT 1 FROM citations o WHERE o.namespace = :namespace
       AND o.memory_id = memories.id AND o.episode_id <> :id)
-    THEN expires_at ELSE :expires_at END
-WHERE namespace = :namespace AND status <> 'expired' AND id IN (
-  SELECT memory_id FROM citations
-  WHERE namespace = :namespace AND episode_id = :id AND position = 0)
-RETURNING id
+    THEN expires_at ELSE e.expired_at END
+FROM episodes e
+WHERE e.namespace = :namespace AND e.id = :id
+  AND memories.namespace = :namespace AND memories.id IN (:ids...)
 
 -- query: hidden_words
 -- any scope: of texts that were read by their access scope before

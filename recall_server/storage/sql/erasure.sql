@@ -194,6 +194,11 @@ WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
 -- query: stored_bytes_of_runs
 SELECT stored_bytes FROM runs WHERE namespace = :namespace AND id IN (:ids...)
 
+-- query: stored_bytes_of_memories
+-- any scope: an erasure takes all that it is asked for
+SELECT COALESCE(sum(stored_bytes), 0) AS bytes FROM memories
+WHERE namespace = :namespace AND id IN (:ids...)
+
 -- query: unlink_memories
 UPDATE memories SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)

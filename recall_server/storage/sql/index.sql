@@ -120,6 +120,13 @@ UPDATE documents SET version = (
   SELECT index_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 
+-- query: relabel_passages
+-- any scope: of a text that was read by its access scope before
+UPDATE documents SET version = (
+  SELECT index_version FROM namespaces WHERE namespace = :namespace)
+WHERE namespace = :namespace AND findable AND turn_id IN (
+  SELECT id FROM turns WHERE namespace = :namespace AND episode_id = :episode_id)
+
 -- query: moments_added
 SELECT item_id, added_at FROM documents
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable

@@ -65,12 +65,12 @@ SELECT :namespace, :memory_id,
     WHERE c.namespace = :namespace AND c.memory_id = :memory_id),
   :episode_id, :span_start, :span_end
 
--- query: retire_memory
--- Only an active memory can be retired; a second attempt changes nothing and returns no row.
+-- query: retire_memories
+-- Only active memories can be retired; a second attempt changes nothing and returns no row.
 UPDATE memories
 SET status = :status, retired_at = :now, superseded_by = :superseded_by,
   valid_until = COALESCE(valid_until, :valid_until)
-WHERE namespace = :namespace AND id = :id AND retired_at IS NULL AND status IN (:before...)
+WHERE namespace = :namespace AND id IN (:ids...) AND retired_at IS NULL AND status IN (:before...)
 RETURNING id
 
 -- query: end_memory_earlier
@@ -78,18 +78,23 @@ UPDATE memories SET superseded_by = :by, valid_until = :valid_until
 WHERE namespace = :namespace AND id = :id AND status = 'superseded' AND valid_until > :valid_until
 RETURNING id
 
--- query: expire_memories
+-- query: memories_to_expire
 -- any scope: for jobs, which work for the namespace and not for a caller
--- Expires the memories that cite this text and whose time is over.
-UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
+-- The memories that cite this text and whose time is over.
+SELECT id FROM memories
 WHERE namespace = :namespace AND status IN (:before...) AND expires_at <= :now
   AND id IN (SELECT memory_id FROM citations
     WHERE namespace = :namespace AND episode_id = :episode_id)
-RETURNING id
+ORDER BY id LIMIT :limit
 
--- query: forget_memory
+-- query: expire_memories
+-- any scope: for jobs, which work for the namespace and not for a caller
+UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
+WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: forget_memories
 UPDATE memories SET status = 'forgotten', retired_at = :now
-WHERE namespace = :namespace AND id = :id AND status IN (:before...)
+WHERE namespace = :namespace AND id IN (:ids...) AND status IN (:before...)
 RETURNING id
 
 -- query: restore_memory
@@ -376,6 +381,16 @@ FROM citations c JOIN memories m
 WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
   AND m.retired_at IS NULL
 ORDER BY c.span_start, m.id
+
+-- query: memories_of_episode_alone
+-- any scope: with the text that they are from
+-- The active memories that no other text states.
+SELECT m.id FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
+  AND m.retired_at IS NULL AND NOT EXISTS (
+    SELECT 1 FROM citations o
+    WHERE o.namespace = :namespace AND o.memory_id = m.id AND o.episode_id <> :episode_id)
+ORDER BY c.span_start, m.id LIMIT :limit
 
 -- query: memories_with_terms
 -- The believed memories that share the most terms. :shared has the number of terms of each entry,

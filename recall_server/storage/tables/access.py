@@ -65,6 +65,16 @@ def bytes_of(values: Iterable[object]) -> int:
     return sum(len(one.encode("utf-8", "surrogatepass")) for one in texts if isinstance(one, str))
 
 
+def label_bytes(memory: Mapping[str, Any]) -> int:
+    """Return what the labels of a memory count, which are copies of those of its text: 256 bytes of
+    them are a part of what an item counts.
+    """
+    return max(0, bytes_of(memory[name] for name in _COPIED) - ITEM_BYTES)
+
+
+_COPIED = ("topic", "session_id", "agent_id", "container", "tags", "metadata")
+
+
 async def take_quota(bound: BoundConnection, size: int) -> None:
     """Take bytes that this transaction stores from the quota, which findable items use too. If not
     enough is left, `QuotaExceeded` is raised here or later (see `Connection.expect`).
@@ -72,7 +82,7 @@ async def take_quota(bound: BoundConnection, size: int) -> None:
     if size:
         await bound.expect(
             "take_quota",
-            QuotaExceeded,
+            QuotaExceeded(permanent=True),
             bytes=size,
             bytes_max=bound.quota_bytes_max,
             item_bytes=ITEM_BYTES,

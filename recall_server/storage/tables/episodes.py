@@ -12,6 +12,7 @@ from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, 
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.memory import importance
 from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.security.screening import Decided, Held, Place, Suspect
@@ -27,7 +28,7 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
+from recall_server.storage.tables.access import bytes_of, label_bytes, return_quota, take_quota
 
 # Preparing the turns of a longer text delays other callers noticeably.
 INLINE_CHARS_MAX = 16_000
@@ -57,18 +58,23 @@ def intact(row: Row) -> str:
     return text
 
 
+TurnRows = Sequence[Mapping[str, Any]]
+
+
 class Episodes(BoundTable):
     """Append-only: an episode is added once, and its text never changes."""
 
-    async def add(self, episode: Episode, key: str, digest: str) -> bool:
-        """Write the episode and its turns. Return False, and write nothing, if `key` was used
-        before. Raises `QuotaExceeded`.
+    async def add(
+        self, episode: Episode, key: str, digest: str, turns: TurnRows | None = None
+    ) -> bool:
+        """Write the episode and its turns, whose rows may be known. Return False, and write
+        nothing, if `key` was used before. Raises `QuotaExceeded`.
         """
         row = _row(episode, key, digest)
         if not await self._bound.fetch("add_new_episodes", **row):
             return False
         await take_quota(self._bound, row["stored_bytes"])
-        await self._add_turns(episode)
+        await self._add_turns(episode, turns)
         return True
 
     async def take_quota(self, episode: Episode, key: str, digest: str) -> None:
@@ -77,7 +83,9 @@ class Episodes(BoundTable):
         """
         await take_quota(self._bound, _row(episode, key, digest)["stored_bytes"])
 
-    async def add_new(self, episode: Episode, key: str, digest: str) -> None:
+    async def add_new(
+        self, episode: Episode, key: str, digest: str, turns: TurnRows | None = None
+    ) -> None:
         """`add` with a `key` that should be new, after `take_quota`: raises `Stale` if it was used
         (see `Connection.expect`). The id of the episode, as its key, is new.
         """
@@ -86,38 +94,65 @@ class Episodes(BoundTable):
             await self._bound.send("add_new_episodes", **row)
         else:
             await self._bound.expect("add_new_episodes", Stale, **row)
-        await self._add_turns(episode)
+        await self._add_turns(episode, turns)
 
     @property
     def _then(self) -> str:
         """The suffix of the query names: "_at" when reading what was known at a past moment."""
         return "_at" if self._bound.past.known_at else ""
 
-    async def _add_turns(self, episode: Episode) -> None:
+    async def _add_turns(self, episode: Episode, rows: TurnRows | None) -> None:
         self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
-        if len(episode.text) > INLINE_CHARS_MAX:
-            rows = await asyncio.to_thread(_turn_rows, episode)
-        else:
-            rows = _turn_rows(episode)
+        if rows is None and len(episode.text) > INLINE_CHARS_MAX:
+            rows = await asyncio.to_thread(turn_rows, episode)
+        elif rows is None:
+            rows = turn_rows(episode)
         await self._bound.many("add_turn", rows)
 
-    async def relabel(self, before: Episode, after: Episode, now: datetime) -> list[str]:
-        """Give a text and its memories the tags, the metadata and the expiry of `after`. Returns
-        the ids of the memories. Raises `QuotaExceeded`.
+    async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
+        """Give a text the tags, the metadata and the expiry of `after`. Raises `QuotaExceeded`,
+        also if its memories could not have them.
         """
-        labels = _labels(after)
-        more = bytes_of(labels.values()) - bytes_of(_labels(before).values())
+        labels = labels_of(after.source)
+        more = bytes_of(labels.values()) - bytes_of(labels_of(before.source).values())
         given = {"id": after.id, "expires_at": after.expires_at, **labels}
         await self._bound.expect("relabel_episode", Stale, **given, more=more)
+        (kept,) = await self._bound.fetch("labels_of_memories", id=after.id)
+        copied = int(kept["memories"]) * label_bytes(_row(after, "", "")) - int(kept["bytes"])
+        if more + copied > 0:
+            await take_quota(self._bound, more + copied)
+            await return_quota(self._bound, copied)
+        else:
+            await return_quota(self._bound, -more)
+        self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
+
+    async def memories_from(self, episode_id: str) -> list[str]:
+        """Return the ids of the memories that cite a text first, in any state."""
+        return await self._column("id", "memories_from_episode", id=episode_id)
+
+    async def relabel_memories(
+        self, episode_id: str, ids: Sequence[str], now: datetime
+    ) -> list[str]:
+        """Give memories of a text its labels and its expiry. Return the ids of those that had
+        others.
+        """
+        given = {"id": episode_id, "ids": ids, "never": LATEST}
+        rows = await self._bound.fetch("memories_to_relabel", **given)
+        (text,) = await self._bound.fetch("labels_of_episode", id=episode_id) or [{}]
+        labels = {name: one and Document(document(one)) for name, one in text.items()}
+        alike: dict[int, list[str]] = {}
+        for row in rows:
+            alike.setdefault(label_bytes({**row, **labels}), []).append(row["id"])
+            self._bound.note(row["id"], EventKind.RELABELLED, now)
+        for size, some in alike.items():
+            await self._bound.send("relabel_memories", id=episode_id, ids=some, stored_bytes=size)
+        more = sum(size * len(some) for size, some in alike.items())
+        more -= sum(row["stored_bytes"] for row in rows)
         if more > 0:
             await take_quota(self._bound, more)
         else:
             await return_quota(self._bound, -more)
-        self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
-        ids = await self._column("id", "relabel_memories", **given)
-        for one in ids:
-            self._bound.note(one, EventKind.RELABELLED, now)
-        return ids
+        return [row["id"] for row in rows]
 
     async def first_in(self, container: str) -> bool:
         """Return whether a container has exactly one episode."""
@@ -334,7 +369,7 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "source_model": episode.source.model,
         "source_description": episode.source.description,
         "trace_id": episode.source.trace_id,
-        **_labels(episode),
+        **labels_of(episode.source),
         "kept_as": episode.kept_as,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
@@ -344,15 +379,15 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
     return row | {"stored_bytes": bytes_of(row.values())}
 
 
-def _labels(episode: Episode) -> dict[str, Any]:
-    source = episode.source
+def labels_of(source: Source) -> dict[str, Any]:
+    """Return the columns of the tags and the metadata."""
     return {
         "tags": Document(list(source.tags)) if source.tags else None,
         "metadata": Document(source.metadata) if source.metadata else None,
     }
 
 
-def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
+def turn_rows(episode: Episode) -> TurnRows:
     return [
         {
             **vars(turn),

@@ -239,6 +239,9 @@ class Erasures(BoundTable):
                 (kept,) = await self._bound.fetch(f"count_events_of_{part}", ids=wanted)
                 size = int(kept["events"]) * EVENT_BYTES + int(kept["bytes"])
                 await return_quota(self._bound, size)
+            if part is Part.MEMORY:
+                (kept,) = await self._bound.fetch("stored_bytes_of_memories", ids=wanted)
+                await return_quota(self._bound, int(kept["bytes"]))
             for table in tables:
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 

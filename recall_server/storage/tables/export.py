@@ -15,7 +15,7 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, span
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.access import bytes_of, take_quota
+from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
 from recall_server.storage.tables.memories import keys_of
@@ -140,12 +140,14 @@ class ExportTable(BoundTable):
 
     async def add_memory(self, memory: Memory, now: datetime) -> None:
         """Add the memory in its exported state, with its citations, decisions, disputes and
-        relations.
+        relations. The end of the transaction raises `QuotaExceeded`.
         """
         keys = keys_of(memory.entity, memory.attribute, memory.value)
-        await self._add("memories", [{**vars(memory), **keys}])
+        row = {**vars(memory), **keys}
+        row["stored_bytes"] = label_bytes(registry.BY_NAME["memories"].stored(row))
+        await self._add("memories", [row])
         recorded = self._bound.record(memory.id)
-        recorded.add(vars(memory), imported=True)
+        recorded.add(row, imported=True)
         recorded.citations += [(one.episode_id, one.start, one.end) for one in memory.citations]
         recorded.relations += [
             [

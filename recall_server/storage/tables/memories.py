@@ -22,6 +22,7 @@ from recall_server.domain.memory import (
     Place,
     Status,
     before,
+    oldest_first,
 )
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import PRESENT, passed
@@ -40,7 +41,15 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.episodes import Episodes, metadata, passages_of, tags, true_at
+from recall_server.storage.tables.access import label_bytes
+from recall_server.storage.tables.episodes import (
+    Episodes,
+    labels_of,
+    metadata,
+    passages_of,
+    tags,
+    true_at,
+)
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
@@ -60,9 +69,9 @@ class Memories(BoundTable):
             **keys_of(*((known.entity, known.attribute, known.value) if known else (None,) * 3)),
             "session_id": source.session_id,
             "agent_id": source.agent_id,
-            "tags": Document(list(source.tags)) if source.tags else None,
-            "metadata": Document(source.metadata) if source.metadata else None,
+            **labels_of(source),
         }
+        row["stored_bytes"] = label_bytes(row)
         await self._bound.send("add_memories", **row)
         self._bound.record(memory.id).add(row)
         await self.cite(memory.id, memory.citation)
@@ -138,7 +147,7 @@ class Memories(BoundTable):
 
     async def retire(
         self,
-        memory_id: str,
+        ids: Sequence[str],
         status: Status,
         now: datetime,
         *,
@@ -146,19 +155,13 @@ class Memories(BoundTable):
         valid_until: datetime | None = None,
         reason: str = "",
     ) -> bool:
-        """Retire an active memory. Return False if it is not active."""
-        if not await self._bound.touched(
-            "retire_memory",
-            id=memory_id,
-            status=status,
-            before=before(status),
-            now=now,
-            superseded_by=superseded_by,
-            valid_until=valid_until,
-        ):
-            return False
-        self._bound.note(memory_id, EventKind(status), now, reason=reason)
-        return True
+        """Retire active memories. Return False if one is not active; the others are retired."""
+        ends = {"now": now, "superseded_by": superseded_by, "valid_until": valid_until}
+        given = {"ids": ids, "status": status, "before": before(status), **ends}
+        retired: list[str] = await self._column("id", "retire_memories", **given)
+        for memory_id in retired:
+            self._bound.note(memory_id, EventKind(status), now, reason=reason)
+        return len(retired) == len(ids)
 
     async def end_earlier(
         self, memory_id: str, by: str, valid_until: datetime, now: datetime, *, reason: str
@@ -173,20 +176,23 @@ class Memories(BoundTable):
         self._bound.note(memory_id, EventKind.SUPERSEDED, now, reason=reason)
         return True
 
-    async def expire(self, episode_id: str, now: datetime) -> list[str]:
-        """Expire the memories that cite this text and whose time is over. Return their ids."""
-        given = {"episode_id": episode_id, "now": now, "before": before(Status.EXPIRED)}
-        ids: list[str] = await self._column("id", "expire_memories", **given)
+    async def to_expire(self, episode_id: str, now: datetime, limit: int) -> list[str]:
+        """Return the ids of memories that cite this text and whose time is over."""
+        given = {"episode_id": episode_id, "before": before(Status.EXPIRED), "limit": limit}
+        return await self._column("id", "memories_to_expire", now=now, **given)
+
+    async def expire(self, ids: Sequence[str], now: datetime) -> None:
+        """Expire memories whose time is over."""
+        await self._bound.send("expire_memories", ids=ids, now=now)
         for memory_id in ids:
             self._bound.note(memory_id, EventKind.EXPIRED, now)
-        return ids
 
-    async def forget(self, memory_id: str, now: datetime) -> None:
-        """Forget a memory. Raises `Stale` if its state does not allow it."""
-        await self._bound.expect(
-            "forget_memory", Stale, id=memory_id, now=now, before=before(Status.FORGOTTEN)
-        )
-        self._bound.note(memory_id, EventKind.FORGOTTEN, now)
+    async def forget(self, ids: Sequence[str], now: datetime) -> None:
+        """Forget memories. Raises `Stale` if the states of all of them do not allow it."""
+        given = {"ids": ids, "now": now, "before": before(Status.FORGOTTEN)}
+        await self._bound.expect("forget_memories", Stale, **given)
+        for memory_id in ids:
+            self._bound.note(memory_id, EventKind.FORGOTTEN, now)
 
     async def restore(self, memory: Memory, now: datetime) -> None:
         """Set a forgotten or quarantined memory to this state. Raises `Stale` if it is neither."""
@@ -300,6 +306,11 @@ class Memories(BoundTable):
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """Return the active memories whose first citation is in an episode."""
         return await self._all(_memory, "memories_of_episode", episode_id=episode_id)
+
+    async def of_episode_alone(self, episode_id: str, limit: int) -> list[str]:
+        """Return the ids of active memories that no other text than this one states."""
+        query = "memories_of_episode_alone"
+        return await self._column("id", query, episode_id=episode_id, limit=limit)
 
     async def of_topic(self, topic: str, limit: int) -> list[str]:
         """Return the ids of the oldest active memories of a topic."""
@@ -448,7 +459,7 @@ class Memories(BoundTable):
         chain = {i: one for i, one in found if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
-        return _oldest_first(chain)
+        return oldest_first(chain)
 
     async def chain(self, ids: Collection[str], query: str = "successors") -> Sequence[str]:
         """Return these ids, and those of the memories that superseded them, directly or not."""
@@ -513,21 +524,6 @@ def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
     for memory_id, position in sorted(spoken):
         found.setdefault(memory_id, []).append(least_trusted(spoken[memory_id, position]))
     return found
-
-
-def _oldest_first(chain: Mapping[str, Memory]) -> list[Memory]:
-    """Order by when each began to hold, but keep every memory before its successor: a fact said of
-    "last month" may begin before the one that it supersedes.
-    """
-
-    def place(memory: Memory) -> tuple[datetime, int, datetime, str]:
-        began, passed, later = memory.valid_from, {memory.id}, chain.get(memory.superseded_by or "")
-        while later is not None and later.id not in passed:
-            passed.add(later.id)
-            began, later = min(began, later.valid_from), chain.get(later.superseded_by or "")
-        return began, -len(passed), memory.recorded_at, memory.id
-
-    return sorted(chain.values(), key=place)
 
 
 def _item(row: Row, forgotten: Sequence[Span]) -> Item:

@@ -19,7 +19,7 @@ from recall_server.domain.webhook import MEMORY_EVENTS, TEXT_EVENTS, kind_for_me
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 from recall_server.storage.index.words import Statistics
-from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, take_quota
+from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
 from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
 
@@ -49,15 +49,19 @@ class MemoryEvents(BoundTable):
     """Append-only, except for erasures."""
 
     async def write(self, entry: AuditEntry | None) -> None:
-        """Write what was noted in this transaction, as done by the operation of this record."""
+        """Write what was noted in this transaction, as done by the operation of this record. Raises
+        `QuotaExceeded` for what no text that was counted bounds.
+        """
         noted, announced = self._bound.noted, self._bound.announced
         if not noted and not announced:
             return
         count = len(noted) + len(announced)
         kept = ((item_id, one.answer) for item_id, one in self._bound.recorded.items())
         answers = {item_id: answer for item_id, answer in kept if answer is not None}
-        size = len(noted) * EVENT_BYTES + bytes_of(answers.values())
-        bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
+        labels = sum(one.stored_bytes for one in self._bound.recorded.values())
+        size = len(noted) * EVENT_BYTES + bytes_of(answers.values()) + labels
+        # A short text may have long labels, and many memories.
+        bounded = labels > 0 or not AGAIN.isdisjoint(kind for _, kind, _ in noted)
         # This comes first: on SQLite nobody waits before a transaction needs rows.
         events = (
             await asyncio.to_thread(_document, noted, self._bound.recorded, answers)
@@ -387,9 +391,9 @@ class Rebuilt(BoundTable):
         labels = {
             name: Document(values[name]) if values[name] else None for name in ("tags", "metadata")
         }
-        await self._bound.send(
-            "add_memories", **{**values, "id": memory_id, **keys_in(values), **labels}
-        )
+        row = {**values, "id": memory_id, **keys_in(values), **labels}
+        # It has counted them since the memory was added.
+        await self._bound.send("add_memories", **row, stored_bytes=label_bytes(row))
         await self._bound.send("remove_citations", id=memory_id)
         await self._cite(memory_id, citations)
 

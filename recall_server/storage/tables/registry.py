@@ -253,7 +253,7 @@ TABLES = (
             " importance confidence reinforcements access_count last_accessed_at:time session_id"
             " agent_id extractor container tags:document metadata:document expires_at:time layer"
         ),
-        derived=("entity_key", "attribute_key", "value_key"),
+        derived=("entity_key", "attribute_key", "value_key", "stored_bytes"),
     ),
     Table(
         "subject_aliases",

@@ -109,9 +109,9 @@ async def test_a_memory_is_retired_once_and_keeps_its_history(store: Store) -> N
         await tx.memories.add(a_memory())
         await tx.memories.add(a_memory("mem_2", "Alice lives in Rome."))
         first = await tx.memories.retire(
-            "mem_1", Status.SUPERSEDED, NOON, superseded_by="mem_2", valid_until=NOON
+            ["mem_1"], Status.SUPERSEDED, NOON, superseded_by="mem_2", valid_until=NOON
         )
-        second = await tx.memories.retire("mem_1", Status.FORGOTTEN, NOON)
+        second = await tx.memories.retire(["mem_1"], Status.FORGOTTEN, NOON)
         about = await tx.memories.about("alice", "lives_in")
         chain = await tx.memories.lineage("mem_2")
 
@@ -132,7 +132,7 @@ async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_the
             await tx.memories.add(
                 replace(a_memory(f"mem_{number}"), type=MemoryType(kind), topic=topic)
             )
-        await tx.memories.retire("mem_1", Status.FORGOTTEN, NOON)
+        await tx.memories.retire(["mem_1"], Status.FORGOTTEN, NOON)
 
     async def counts(access_scope: AccessScope = FULL_ACCESS, **only: str) -> dict[str, int]:
         async with store.transaction(ALICE, write=False, access_scope=access_scope) as tx:
