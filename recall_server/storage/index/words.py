@@ -37,8 +37,7 @@ PAGE_OF_ITEMS = 500
 FEW = 10
 ITEMS_PER_HIT = 4  # that the first lookup takes, as some are hidden
 FACTS_MAX = 50  # of the memories of a fact that a question asks for
-# Greater than any slot.
-LAST = 2**62
+LAST = 2**62  # greater than any slot
 # A prime, so that occurrences and length stay apart in a digest.
 MULTIPLIER = 1_000_003
 
