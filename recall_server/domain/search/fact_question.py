@@ -180,7 +180,7 @@ def stated(
     """Compare the facts of items, each as the normal names of its subject and attribute, with what
     is asked of a subject with these normal names. "Nora" is also a "Nora Keller", if there is one.
     """
-    subjects, attributes = (np.array(one, np.str_) for one in zip(*facts, strict=True))
+    subjects, attributes = np.array(facts, np.str_).reshape(-1, 2).T
     asked = np.isin(attributes, question.attributes)
     own = np.isin(subjects, list(names))
     called = frozenset(terms(question.subject)) - {"user"}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recall_server.domain.attributes import SubjectAliases
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.ids import Namespace
 from recall_server.domain.query import (
@@ -85,6 +86,7 @@ class PreparedQuery(NamedTuple):
     `asked`: those of all query terms.
     `named`: the terms of the speakers of the namespace that the question names; `values`: those of
     the kinds of value that it asks for and the namespace has.
+    `subjects`: the normal names of whom it asks a fact of.
     `degraded` says why the words alone decide, if they do.
     """
 
@@ -96,6 +98,7 @@ class PreparedQuery(NamedTuple):
     asked: Mapping[str, float]
     named: frozenset[str]
     values: frozenset[str]
+    subjects: Collection[str] = ()
     vector: Floats | None = None
     degraded: str | None = None
 
@@ -180,7 +183,12 @@ async def prepare(
     named = frozenset(question.names).intersection(found)
     asked = calibration.asked_weights(question.asked, idf, documents, named)
     values = question.values.intersection(found)
-    prepared = PreparedQuery(namespace, query, question, statistics, idf, asked, named, values)
+    # Aliases are of the whole namespace.
+    aliases = SubjectAliases() if limited or not question.fact else await tx.aliases.all()
+    subjects = aliases.names(question.fact.subject) if question.fact else ()
+    prepared = PreparedQuery(
+        namespace, query, question, statistics, idf, asked, named, values, subjects
+    )
     if query.mode is SearchMode.KEYWORD:
         return prepared
     text = query.text
@@ -220,8 +228,7 @@ async def retrieve(
     postings = documents.postings([*prepared.idf, *sorted(labels)])
     named = periods(query.text, now)
     fact = _fact_question(prepared, named)
-    names = (await tx.aliases.all()).names(fact.subject) if fact else ()
-    facts = await tx.words.of_facts(names, fact.attributes) if fact else ()
+    facts = await tx.words.of_facts(prepared.subjects, fact.attributes) if fact else ()
     allowed = await _allowed(tx, prepared, documents)
     slots = await _pool(vectors, prepared, postings, allowed)
     if own := [slot for slot in facts if slot < len(allowed) and allowed[slot]]:
@@ -249,7 +256,7 @@ async def retrieve(
         # The answer to a question for one fact need not have any of its words.
         1.0 if own else calibration.known(prepared.asked, prepared.idf),
         broad=prepared.question.broad,
-        stated=stated(fact, names, documents.facts(slots)) if fact and len(slots) else None,
+        stated=fact and stated(fact, prepared.subjects, documents.facts(slots)),
     )
     fused = fuse(evidence)
     compared = COMPARED_MAX if query.mode in DEFAULT_ORDER else 0

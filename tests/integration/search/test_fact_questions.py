@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Query, SearchMode
 from recall_server.domain.search.fact_question import FactQuestion, fact_question
 from recall_server.services.memory.ingest import Submission
@@ -65,6 +66,21 @@ async def test_a_fact_is_found_by_another_name_of_its_subject(open_app: Open) ->
 
     assert before[0].text != hits[0].text
     assert hits[0].text == "Nora moved to Madrid."
+
+
+async def test_a_limited_token_does_not_learn_of_another_name(open_app: Open) -> None:
+    query = Query("Where does Honey live?")
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, HOMES)
+        limited = context(application, scope=AccessScope(topics=frozenset({"homes"})))
+        before = await application.services.recall.search(limited, query)
+        await application.services.aliases.set(context(application), "Nora", ["Honey"])
+        found = await application.services.recall.search(limited, query)
+        unlimited = await application.services.recall.search(context(application), query)
+
+    assert [hit.item.id for hit in found.hits] == [hit.item.id for hit in before.hits]
+    assert unlimited.hits[0].text == "Nora moved to Madrid."
 
 
 @pytest.mark.parametrize(
