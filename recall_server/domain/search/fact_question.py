@@ -79,6 +79,24 @@ _QUESTIONS = {
         {who}的?生日是?(?:哪天|什么时候|几月几[日号])
         {who}の誕生日は(?:いつ(?:ですか)?)?
     """,
+    "partner": r"""
+        who is {whose} (?:wife|husband|partner|girlfriend|boyfriend)
+        what is {whose} (?:wife|husband|partner|girlfriend|boyfriend)'s name
+        who is {who} married to
+        wie heißt (?:meine? (?:frau|mann|partner(?:in)?|freund(?:in)?))
+    """,
+    "phone": r"""
+        what is {whose} (?:phone |mobile |cell )?number
+    """,
+    "email": r"""
+        what is {whose} e-?mail(?: address)?
+    """,
+    "address": r"""
+        what is {whose} address
+    """,
+    "diet": r"""
+        (?:is|am|are) {who} (?:a )?(?:vegetarian|vegan)
+    """,
     "name": r"""
         what is {whose} name
         who am i

@@ -118,6 +118,8 @@ LIVES = ("lives_in",)
         ("where did nora live in 2024", FactQuestion("nora", LIVES, timed=True)),
         ("What’s my sister’s job?", FactQuestion("user's sister", ("job_title", "works_at"))),
         ("Who am I?", FactQuestion("user", ("name",))),
+        ("What is my wife's name?", FactQuestion("user", ("partner",))),
+        ("What is Simon's number?", FactQuestion("Simon", ("phone",))),
         ("Wo wohnt Tobi?", FactQuestion("Tobi", LIVES)),
         ("¿Dónde vivo?", FactQuestion("user", LIVES)),
         ("Où habite Marie ?", FactQuestion("Marie", LIVES)),
