@@ -7,7 +7,6 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
-from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -113,31 +112,35 @@ class FairSemaphore:
     def _free(self, key: Hashable) -> bool:
         # Contended: another key was active within `RECENT_S`.
         _, at = self._other if self._last[0] == key else self._last
-        contended = monotonic() - at < RECENT_S
+        contended = _now() - at < RECENT_S
         return self._held.get(key, 0) < (self._per_key_contended if contended else self._per_key)
 
     def _note_use(self, key: Hashable) -> None:
         if self._last[0] != key:
             self._other = self._last
-        self._last = key, monotonic()
+        self._last = key, _now()
 
     def _should_yield(self, key: Hashable) -> bool:
         single = [one for one, held in self._held.items() if held == 1 and one not in self._waiting]
         if key in single:
             return False
-        young = monotonic() - YIELD_MAX_S
+        young = _now() - YIELD_MAX_S
         return any(self._begun_at[one] > young for one in single)
 
     def _begin(self, key: Hashable) -> None:
         self._total += 1
         self._held[key] = self._held.get(key, 0) + 1
-        self._begun_at[key] = monotonic()
+        self._begun_at[key] = _now()
 
     def _forget(self, key: Hashable) -> None:
         if key in self._waiting and not self._waiting[key]:
             del self._waiting[key]
         if key not in self._waiting and key not in self._held:
             self._begun_at.pop(key, None)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class Gates:
