@@ -295,8 +295,8 @@ class _Reader:
         by = shape("by").fullmatch(key)
         key = self._opened(replace(piece, text=key.strip("* "))).text
         empty = "?" in value or not size(value, language) or language.starts("drop.key", key)
-        empty = empty or language.has("drop.quoted", key)
-        if empty or judging.says_nothing(value, language, Setting(item=True)):
+        quoted = language.has("drop.quoted", key)
+        if empty or quoted or judging.says_nothing(value, language, Setting(item=True)):
             return
         decides = language.starts("keep.decision", key)
         generic = shape("generic").fullmatch(key) and not decides
