@@ -176,7 +176,13 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
             led = [f"{data['i']}{part}", f"{data['be']}{part}"] if leads else []
             short = [*led, part] if size(part, language) <= words else []
             facts = ((said, find_fact(said, speaker, language)) for said in short)
-            said, fact = next((one for one in facts if one[1]), (part, None))
+            # "I speak Dutch and English" does not say "I am English".
+            named = (
+                one
+                for one in facts
+                if one[1] and (one[0] == part or one[1].fact.attribute != "name")
+            )
+            said, fact = next(named, (part, None))
             place = clause.start + first, clause.start + last
             found.append(Piece(*place, said, clause.kind, fact))
         attributes = {one.found.fact.attribute for one in found if one.found}

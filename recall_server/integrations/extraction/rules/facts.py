@@ -213,9 +213,8 @@ def _found(
             return None
     value = shape("my").sub(lambda my: "them" if my[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
-    if any((not value, *away, language.starts("words.pronoun", whom))) or language.has(
-        "words.vague", value
-    ):
+    leans = any(language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you"))
+    if not value or leans or any(away) or language.has("words.vague", value):
         return None
     if "p" in parts:
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
@@ -224,6 +223,8 @@ def _found(
     entity = _entity(whom, speaker, language)
     if not whom and ("k" in parts or spoken):
         entity = "team"
+    if attribute == "schedule" and entity == speaker.entity:
+        return None  # "I go every Saturday" does not say where.
     if "own" in row.flags and entity == "team":
         entity = speaker.entity  # Where "we" live is where the speaker lives.
     return Found(Fact(entity, attribute, value, "not" in row.flags), old or None, whom)

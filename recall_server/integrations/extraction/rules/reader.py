@@ -17,6 +17,8 @@ from recall_server.integrations.extraction.rules.language import Table, detect, 
 
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
+# Sentences that each refer to the one before are joined up to this length.
+_JOINED_CHARS_MAX = 400
 _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
 _SURE = 0.55
@@ -208,8 +210,9 @@ class _Reader:
             found, leans = None, leans or not self.document
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
-        refers, before = leans or (cue and cue.start() <= _CUE_MAX), self.before
-        if before and (not refers or language.starts("words.pronoun", before.text)):
+        refers = leans or (cue and cue.start() <= _CUE_MAX) or shape("object").match(text)
+        before = self.before
+        if not refers or (before and not self._names(before, text)):
             before = None
         named = bool(self.turn.speaker) and self.speaker.entity != "user"
         rules = listed and language.has("keep.rules", heading)
@@ -237,6 +240,22 @@ class _Reader:
             self.before = None
         else:
             self.before = _Before(text, clause.start, None, found)
+
+    def _names(self, before: _Before, text: str) -> bool:
+        """Return whether the piece before says what a text refers to."""
+        said, language = before.text, self.language
+        led = None if before.at is None else self.kept[before.at]
+        if led is None and (
+            language.starts("words.pronoun", said) or language.has("words.vague", said)
+        ):
+            return False
+        if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
+            return False
+        if shape("there").match(text) and not shape("place").search(said):
+            return False
+        named = shape("capital").search(said) or language.starts_with_name(said)
+        known = named or language.has("words.relation", said)
+        return bool(known) or not shape("person").match(text)
 
     def _of_another(self, found: Found, text: str) -> bool:
         """Return whether a fact without a subject is of somebody who was named before."""
@@ -336,7 +355,8 @@ class _Reader:
         """Keep an answer that says nothing by itself with its question; False if it is none."""
         question, self.question = self.question, ""
         text, language = piece.text, self.language
-        if size(question, language) < 3 or text.rstrip().endswith(_QUESTION):
+        least = 2 if shape("which").fullmatch(question) else 3
+        if size(question, language) < least or text.rstrip().endswith(_QUESTION):
             return False
         opened, words = self._opened(piece).text, size(text, language)
         yes = language.starts("drop.answer_yes", text)
@@ -345,6 +365,9 @@ class _Reader:
         spoken = words > _ANSWER_WORDS_MAX or (language.has("words.first", text) and not yes)
         if yes and words <= 3 and judging.specifics(question, language):
             piece = replace(piece, start=self.asked_at)
+        elif yes and words <= 3 and not judging.specifics(opened, language):
+            self.question = question
+            return False
         elif greets or chats or spoken or not judging.specifics(opened, language):
             return False
         self._keep(piece, Verdict(3.5, MemoryType.FACT), question=question)
@@ -395,7 +418,7 @@ class _Reader:
             heading,
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
-            document=self.document,
+            document=self.document and bool(self.headings.text),
             elided=alone or verdict.task or (clause.found is not None and not first),
         )
         start = clause.start
@@ -407,8 +430,11 @@ class _Reader:
             # The heading is put before the first of the two.
             below = replace(context, heading="", elided=context.elided and not heading)
             old = self._take_back(before)
-            led = old.text if old else wording.stand_alone(before.text, context, language, None)
-            text = f"{led} {wording.stand_alone(said, below, language, when)}"
+            stated = replace(context, instructs=False)
+            led = old.text if old else wording.stand_alone(before.text, stated, language, None)
+            text = wording.stand_alone(said, below, language, when)
+            who = f"{speaker.shown}: "
+            text = f"{led} {text.removeprefix(who) if led.startswith(who) else text}"
             start = before.start
             found = found or (before.found if old and old.fact else None)
         self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, None, found)

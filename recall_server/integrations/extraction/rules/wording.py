@@ -67,6 +67,7 @@ def _worded(text: str, context: Context, language: Table) -> str:
         return f"{context.heading}{' –' if ':' in context.heading else ':'} {text}"
     elided = context.elided or language.starts("keep.elided", text)
     other = first and shape("others").search(text) and not language.has("words.relation", text)
+    other = other or shape("mixed").match(text) is not None
     if language.name == "en" and not (language.has("words.you", text) or elided or other):
         start = shape("we").match(text)
         if context.team and start and not first:
