@@ -37,6 +37,21 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# Words that are no value, no verb and no order; words that are said to the speaker.
+My daughter plays every day against 2 clubs.
+  fact | The user's daughter plays every day against 2 clubs.
+I hereby cancel my membership no. 5512 as of May.
+  fact | The user hereby cancels their membership no. 5512 as of May.
+No sugar since Easter, my dentist says.
+  fact | No sugar since Easter, the user's dentist says.
+Goal is 78.
+  fact | Goal is 78.
+部署在周四，不在周五。
+  fact | 用户：部署在周四，不在周五。 | 部署, schedule, 周四
+# A month is no place.
+I was born in May 1990 and I was born in Lagos.
+  fact | The user was born in May 1990.
+  fact | The user was born in Lagos. | user, from, Lagos
 # Sentences that refer to the one before stand with it, also several of them; without it they yield nothing.
 Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
   fact | Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
@@ -1003,6 +1018,11 @@ Je n'aime pas non plus les trains.
 NOTHING = [
     '{\n  "owner": "team-billing",\n  "replicas": 4,\n  "deploy_window": "Mon-Thu 09:00-15:00"\n}',
     *rows("""
+Lena just texted: "I'm vegan and I live in Oslo."
+Sie sagte: „Ich bin Veganerin und wohne in Oslo.“
+People assume I'm her husband.
+Me dijo: «Soy vegana y vivo en Oslo».
+她说：“我吃素。”
 "I love jazz," said Peter.
 I love getting up at five for a call with nobody in it.
 My manager Dora says I'm ready for a lead role.
@@ -1387,11 +1407,19 @@ def test_what_is_surer_has_more_confidence() -> None:
         "Mein Bruder, der Veganer ist, wohnt in Oslo.",
         "Meine Frau ist Veganerin. Außerdem arbeitet sie bei Acme.",
         "Eine Freundin von mir ist Veganerin und hat zwei Katzen.",
+        "I think my wife Ana works at Acme and got a new job at Novex.",
+        "A friend of mine is vegan. Also moved to Kiel.",
+        "Tom never eats meat. Also loves hiking.",
+        "Eine Freundin von mir ist Veganerin. Außerdem mag sie Wandern und wohnt in Oslo.",
+        "Une amie à moi est végane. Aussi a deux chats.",
         "Mi hermano es vegano y trabaja en Acme.",
         "Mon frère, qui est végane, habite à Oslo.",
         "我妻子吃素，在阿里工作。",
         "小王吃素，养了两只猫。",
         "兄は銀行で働いていて、34歳です。",
+        "兄は猫を飼っていて、ナッツのアレルギーがあります。",
+        "她34岁。喜欢爬山。",
+        "我们的邻居吃素。喜欢爬山。",
     ],
 )
 def test_what_is_said_of_somebody_else_is_no_fact_of_the_user(text: str) -> None:

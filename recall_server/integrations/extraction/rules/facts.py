@@ -39,6 +39,13 @@ def is_of(kind: str, of: Found | str) -> bool:
     return any(attribute == one or (one[-1] == "_" and attribute.startswith(one)) for one in names)
 
 
+def is_spoken(found: Found, speaker: Speaker) -> bool:
+    """Return whether a fact with "I" put before its words may hold: "I speak Dutch and English"
+    does not say "I am English".
+    """
+    return found.fact.attribute != "name" and found.fact.entity == speaker.entity
+
+
 @dataclass(frozen=True)
 class _Row:
     attribute: str
@@ -192,6 +199,8 @@ def speaks(text: str, language: Table) -> bool:
     if language.name == "es":  # where the verb tells
         return language.has("words.first", text)
     first = language.data["facts"]["first"]
+    if shape("reports").match(text):
+        return False
     return re.search(rf"(?<!\w)(?:{first})(?!\w)", text, re.IGNORECASE) is not None
 
 

@@ -145,7 +145,10 @@ class _Reader:
             self.question = opened[:1].upper() + opened[1:]
 
     def _piece(self, piece: Piece) -> None:
-        language = self.language
+        language, quote = self.language, shape("quote").search(piece.text)
+        if quote and language.has("words.first", quote["said"]):
+            self.before = None  # Who "I" is there cannot be told.
+            return
         if language.has("drop.taken_back", piece.text):
             self._take_back(self.before)
         if piece.kind is Kind.STEPS:
@@ -181,13 +184,16 @@ class _Reader:
         text = piece.text
         cut = cutting.parts(language.patterns["split"], text)
         setting = Setting(self.document, piece.kind is Kind.ITEM)
-        spans: list[tuple[int, int]] = []
+        spans, cues = list[tuple[int, int]](), ("relation", "person")
         for first, last in cut:
             part = text[first:last]
             if len(cut) > 1 and judging.says_nothing(part, language, setting):
                 continue
             found = find_fact(part, self.speaker, language)
             own = found or judging.is_whole(part, language)
+            if not language.spaced and spans and not language.has("words.first", part):
+                # What follows "My brother keeps a cat and" is of him.
+                own = own and not any(language.has(f"words.{one}", text[:first]) for one in cues)
             if not spans or (
                 own and judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
             ):
@@ -236,7 +242,7 @@ class _Reader:
             elif self.turn.speaker and not listed:
                 heading = ""
             self._keep(clause, verdict, heading=heading, found=found, before=before)
-        elif language.has("words.you", text) or size(text, language) < 3:
+        elif language.has("words.you", text) or (size(text, language) < 3 and not leans):
             self.before = None
         else:
             self.before = _Before(text, clause.start, None, found)
@@ -267,8 +273,15 @@ class _Reader:
         known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
         spoken = language.has("words.first", text) or language.has("words.we", text)
         mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
-        other = known or mine or language.starts("words.pronoun", before.text)
-        return bool(other) and not (spoken or facts.speaks(before.text, language))
+        other = known or mine or language.starts("words.pronoun", before.text) is not None
+        if language.spaced:
+            # "Tom never eats meat. Also loves hiking."
+            third = language.name == "en" and language.starts("words.elided", text) is not None
+            other = other or (third and language.starts_with_name(before.text))
+            return bool(other) and not (spoken or facts.speaks(before.text, language))
+        about = any(language.has(f"words.{cue}", before.text) for cue in ("relation", "person"))
+        own = before.found and before.found.fact.entity == self.speaker.entity
+        return about and not (spoken or own)
 
     def _is_task(self, text: str) -> bool:
         """Return whether a text asks for something once, or specifies a thing asked for before."""
@@ -433,7 +446,7 @@ class _Reader:
             stated = replace(context, instructs=False)
             led = old.text if old else wording.stand_alone(before.text, stated, language, None)
             text = wording.stand_alone(said, below, language, when)
-            who = f"{speaker.shown}: "
+            who = f"{speaker.shown}{': ' if language.spaced else '：'}"
             text = f"{led} {text.removeprefix(who) if led.startswith(who) else text}"
             start = before.start
             found = found or (before.found if old and old.fact else None)

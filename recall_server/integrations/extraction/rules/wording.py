@@ -98,7 +98,10 @@ def _agreeing(after: str) -> str:
     """Return the text after "I" or "we" with its verb in the third person."""
     verbs = table("en").data["verbs"]
     match = shape("verb").match(after)
-    while match and match["verb"].lower() in verbs["adverbs"].split():
+    while match and (
+        match["verb"].lower() in verbs["adverbs"].split()
+        or shape("adverb").fullmatch(match["verb"])
+    ):
         match = shape("verb").match(after, match.end())
     if match is None:
         return after
