@@ -309,7 +309,14 @@ moved the image resizing from Pillow to libvips, four times faster now\\ndecided
   preference | Noor hates the user's split keyboard.
 # What leans on what was said just before.
 The new code for the front door is 7719#. Don't share it with delivery people.
-  fact | The new code for the front door is 7719#.
+  fact | The new code for the front door is 7719#. The user asks: Don't share it with delivery people.
+Q: Where did you grow up?\\nA: In Oslo, till I was nine.\\nQ: Are you religious?\\nA: My parents are.
+  fact | Where did you grow up? – A: In Oslo, till I was nine.
+The boiler is from 1998 and leaks.
+  fact | The boiler is from 1998 and leaks.
+Ich bin Lehrerin, mein Mann Koch. Meine Frau Lea wohnt in Bonn.
+  fact | Nutzer: Ich bin Lehrerin, mein Mann Koch. | user, job_title, Lehrerin
+  fact | Nutzer: Meine Frau Lea wohnt in Bonn. | user, partner, Lea
 No boat trip, we both found it too sad last time.
   preference | The user asks: No boat trip, we both found it too sad last time.
 Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.

@@ -374,8 +374,10 @@ class _Reader:
         opened, words = self._opened(piece).text, size(text, language)
         yes = language.starts("drop.answer_yes", text)
         greets = language.starts("drop.greeting", text) and not yes
+        # "In Oslo, till I was nine." is an answer still.
+        speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
         chats = language.starts("drop.chatter", opened) or language.has("drop.judges", text)
-        spoken = words > _ANSWER_WORDS_MAX or (language.has("words.first", text) and not yes)
+        spoken = words > _ANSWER_WORDS_MAX or (speaks and not yes)
         if yes and words <= 3 and judging.specifics(question, language):
             piece = replace(piece, start=self.asked_at)
         elif yes and words <= 3 and not judging.specifics(opened, language):
@@ -443,6 +445,8 @@ class _Reader:
             # The heading is put before the first of the two.
             below = replace(context, heading="", elided=context.elided and not heading)
             old = self._take_back(before)
+            if old and verdict.type is not MemoryType.DECISION:
+                verdict = replace(verdict, type=old.type)
             stated = replace(context, instructs=False)
             led = old.text if old else wording.stand_alone(before.text, stated, language, None)
             text = wording.stand_alone(said, below, language, when)
