@@ -37,6 +37,10 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+We moved from Slack to Zulip in spring.
+  fact | The user: We moved from Slack to Zulip in spring.
+Call with Dr. Brandt: the visit is at 8:30.
+  fact | Call with Dr. Brandt: the visit is at 8:30.
 # Words that are no value, no verb and no order; words that are said to the speaker.
 My daughter plays every day against 2 clubs.
   fact | The user's daughter plays every day against 2 clubs.
@@ -1025,6 +1029,8 @@ Je n'aime pas non plus les trains.
 NOTHING = [
     '{\n  "owner": "team-billing",\n  "replicas": 4,\n  "deploy_window": "Mon-Thu 09:00-15:00"\n}',
     *rows("""
+My uncle has two.
+Staging uses a separate one.
 Lena just texted: "I'm vegan and I live in Oslo."
 Sie sagte: „Ich bin Veganerin und wohne in Oslo.“
 People assume I'm her husband.

@@ -232,9 +232,10 @@ def _found(
     entity = _entity(whom, speaker, language)
     if not whom and ("k" in parts or spoken):
         entity = "team"
-    if attribute == "schedule" and entity == speaker.entity:
-        return None  # "I go every Saturday" does not say where.
-    if "own" in row.flags and entity == "team":
+    own = "own" in row.flags
+    if (attribute, entity) in (("schedule", speaker.entity), ("lives_in", "team")) and not own:
+        return None  # "I go every Saturday", "We moved from Slack to Zulip"
+    if own and entity == "team":
         entity = speaker.entity  # Where "we" live is where the speaker lives.
     return Found(Fact(entity, attribute, value, "not" in row.flags), old or None, whom)
 
