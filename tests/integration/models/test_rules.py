@@ -37,6 +37,75 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+We moved from Slack to Zulip in spring.
+  fact | The user: We moved from Slack to Zulip in spring.
+Call with Dr. Brandt: the visit is at 8:30.
+  fact | Call with Dr. Brandt: the visit is at 8:30.
+# Words that are no value, no verb and no order; words that are said to the speaker.
+My daughter plays every day against 2 clubs.
+  fact | The user's daughter plays every day against 2 clubs.
+I hereby cancel my membership no. 5512 as of May.
+  fact | The user hereby cancels their membership no. 5512 as of May.
+No sugar since Easter, my dentist says.
+  fact | No sugar since Easter, the user's dentist says.
+Goal is 78.
+  fact | Goal is 78.
+部署在周四，不在周五。
+  fact | 用户：部署在周四，不在周五。 | 部署, schedule, 周四
+# A month is no place.
+I was born in May 1990 and I was born in Lagos.
+  fact | The user was born in May 1990.
+  fact | The user was born in Lagos. | user, from, Lagos
+# Sentences that refer to the one before stand with it, also several of them; without it they yield nothing.
+Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
+  fact | Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
+Customer Ohlsen pays late. Never call them on Fridays. The contract ends in 2027. I've not told them yet in May.
+  preference | Customer Ohlsen pays late. The user asks: Never call them on Fridays.
+  fact | The contract ends in 2027.
+My sister lives in Oslo. I fly there every March.
+  fact | The user's sister lives in Oslo. The user flies there every March. | user's sister, lives_in, Oslo
+Kunde: Meine Lavia 700 ist von 2024. Meine Mutter hat dieselbe.\\nBerater: Danke.
+  fact | Nutzer: Meine Lavia 700 ist von 2024. Meine Mutter hat dieselbe.
+# Short questions, and answers below a bare yes.
+Nora: did you book the cabin?\\nBen: Yes! 14 to 18 December, 620 euros for four.\\nNora: Any allergies?\\nBen: Nuts, since 2019.
+  fact | Did you book the cabin? – Ben: 14 to 18 December, 620 euros for four.
+  fact | Any allergies? – Ben: Nuts, since 2019.
+# Of two verbs or two subjects only the first would be changed.
+My aunt adds 2 bay leaves since I cook on Sundays.
+  fact | The user: My aunt adds 2 bay leaves since I cook on Sundays.
+I live in Bath since 2019 and earn 71k.
+  fact | The user: I live in Bath since 2019 and earn 71k. | user, lives_in, Bath
+My sister Ana and I run a flower shop in Bath.
+  fact | The user: My sister Ana and I run a flower shop in Bath. | user, has_sibling, Ana
+# No false facts: the past, a place, a language, a manner of working, what a "you" is, whose pet it is.
+我以前住在重庆。
+  fact | 用户：我以前住在重庆。 | user, lives_in, 重庆 | NOT CORRECTS None
+我在深圳上班。
+  fact | 用户：我在深圳上班。 | user, works_in, 深圳
+以前は京都に住んでいました。
+  fact | ユーザー：以前は京都に住んでいました。 | user, lives_in, 京都 | NOT CORRECTS None
+I speak Maltese and English.
+  fact | The user speaks Maltese and English. | user, speaks, Maltese and English
+J'ai 38 ans et je travaille à mi-temps à la mairie de Vannes.
+  fact | Utilisateur: J'ai 38 ans. | user, age, 38
+  fact | Utilisateur: Je travaille à mi-temps à la mairie de Vannes. | user, works_at, la mairie de Vannes
+Mein Sohn studiert in Jena.
+  fact | Nutzer: Mein Sohn studiert in Jena.
+Cumplo 40 el 2 de mayo.
+  fact | Usuario: Cumplo 40 el 2 de mayo.
+We have two cats.
+  fact | The user: We have two cats. | user, has_pet, two cats
+I always fly with hand luggage.
+  fact | The user always flies with hand luggage. | user, always, fly with hand luggage
+Ida is scared of dogs.
+  preference | Ida is scared of dogs. | Ida, likes, dogs | NOT
+# A title with a key; pairs in Chinese minutes.
+ADR 12: Queue\\n\\nStatus: accepted\\n\\nContext\\nWe poll the jobs table every 5 seconds.
+  fact | ADR 12: Queue – Status: accepted. | ADR 12: Queue, status, accepted
+  fact | ADR 12: Queue – We poll the jobs table every 5 seconds.
+项目周会 11月5日\\n\\n陈静负责写测试，小赵下周请假。决定：先不上线优惠券功能。\\n王磊写文档。
+  fact | 项目周会 11月5日: 陈静负责写测试，小赵下周请假。 | 陈静, responsible_for, 写测试
+  decision | 项目周会 11月5日: 决定：先不上线优惠券功能。
 # Chats, keys below a blank line, pronouns in lists, orders below a key, and statements of no fact.
 Ana Kim  9:03 AM\\nWe have signed with Brightwater.\\nBob  9:05 AM\\nWho is their contact?\\nAna Kim  9:06 AM\\nMonique Roy, head of operations.
   fact | Ana Kim: We have signed with Brightwater.
@@ -244,7 +313,14 @@ moved the image resizing from Pillow to libvips, four times faster now\\ndecided
   preference | Noor hates the user's split keyboard.
 # What leans on what was said just before.
 The new code for the front door is 7719#. Don't share it with delivery people.
-  fact | The new code for the front door is 7719#.
+  fact | The new code for the front door is 7719#. The user asks: Don't share it with delivery people.
+Q: Where did you grow up?\\nA: In Oslo, till I was nine.\\nQ: Are you religious?\\nA: My parents are.
+  fact | Where did you grow up? – A: In Oslo, till I was nine.
+The boiler is from 1998 and leaks.
+  fact | The boiler is from 1998 and leaks.
+Ich bin Lehrerin, mein Mann Koch. Meine Frau Lea wohnt in Bonn.
+  fact | Nutzer: Ich bin Lehrerin, mein Mann Koch. | user, job_title, Lehrerin
+  fact | Nutzer: Meine Frau Lea wohnt in Bonn. | user, partner, Lea
 No boat trip, we both found it too sad last time.
   preference | The user asks: No boat trip, we both found it too sad last time.
 Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
@@ -953,6 +1029,21 @@ Je n'aime pas non plus les trains.
 NOTHING = [
     '{\n  "owner": "team-billing",\n  "replicas": 4,\n  "deploy_window": "Mon-Thu 09:00-15:00"\n}',
     *rows("""
+My uncle has two.
+Staging uses a separate one.
+Lena just texted: "I'm vegan and I live in Oslo."
+Sie sagte: „Ich bin Veganerin und wohne in Oslo.“
+People assume I'm her husband.
+Me dijo: «Soy vegana y vivo en Oslo».
+她说：“我吃素。”
+"I love jazz," said Peter.
+I love getting up at five for a call with nobody in it.
+My manager Dora says I'm ready for a lead role.
+You are from Naples and love garlic.
+I've worked there since 2019.
+The best one is at Lino's, on the corner of Mill Road.
+Open question: how long to keep logs.
+I swear I'll never run a marathon again, ha.
 Do you like coffee?
 Where do you live?
 What do you do for work
@@ -1329,11 +1420,19 @@ def test_what_is_surer_has_more_confidence() -> None:
         "Mein Bruder, der Veganer ist, wohnt in Oslo.",
         "Meine Frau ist Veganerin. Außerdem arbeitet sie bei Acme.",
         "Eine Freundin von mir ist Veganerin und hat zwei Katzen.",
+        "I think my wife Ana works at Acme and got a new job at Novex.",
+        "A friend of mine is vegan. Also moved to Kiel.",
+        "Tom never eats meat. Also loves hiking.",
+        "Eine Freundin von mir ist Veganerin. Außerdem mag sie Wandern und wohnt in Oslo.",
+        "Une amie à moi est végane. Aussi a deux chats.",
         "Mi hermano es vegano y trabaja en Acme.",
         "Mon frère, qui est végane, habite à Oslo.",
         "我妻子吃素，在阿里工作。",
         "小王吃素，养了两只猫。",
         "兄は銀行で働いていて、34歳です。",
+        "兄は猫を飼っていて、ナッツのアレルギーがあります。",
+        "她34岁。喜欢爬山。",
+        "我们的邻居吃素。喜欢爬山。",
     ],
 )
 def test_what_is_said_of_somebody_else_is_no_fact_of_the_user(text: str) -> None:

@@ -17,7 +17,7 @@ from recall_server.domain.text.passages import (
     blocks,
     is_wrapped,
 )
-from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
+from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, is_spoken
 from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, shape
 
@@ -160,6 +160,7 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     """Yield the parts of "I'm 34, married, …" and "live in Ghent and work …", else a clause."""
     data, text = language.data, clause.text
     own = language.starts("words.first", text) or clause.kind is Kind.ITEM or not language.spaced
+    own = own and not shape("reports").match(text)
     head = text[: parts(shape("comma"), text)[0][1]]
     mine = re.match(rf"(?:{data['facts']['my']}) ", text, re.IGNORECASE)
     of_another = language.has("words.relation", head) or language.has("words.person", head)
@@ -176,7 +177,10 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
             led = [f"{data['i']}{part}", f"{data['be']}{part}"] if leads else []
             short = [*led, part] if size(part, language) <= words else []
             facts = ((said, find_fact(said, speaker, language)) for said in short)
-            said, fact = next((one for one in facts if one[1]), (part, None))
+            named = (
+                one for one in facts if one[1] and (one[0] == part or is_spoken(one[1], speaker))
+            )
+            said, fact = next(named, (part, None))
             place = clause.start + first, clause.start + last
             found.append(Piece(*place, said, clause.kind, fact))
         attributes = {one.found.fact.attribute for one in found if one.found}

@@ -39,6 +39,13 @@ def is_of(kind: str, of: Found | str) -> bool:
     return any(attribute == one or (one[-1] == "_" and attribute.startswith(one)) for one in names)
 
 
+def is_spoken(found: Found, speaker: Speaker) -> bool:
+    """Return whether a fact with "I" put before its words may hold: "I speak Dutch and English"
+    does not say "I am English".
+    """
+    return found.fact.attribute != "name" and found.fact.entity == speaker.entity
+
+
 @dataclass(frozen=True)
 class _Row:
     attribute: str
@@ -192,6 +199,8 @@ def speaks(text: str, language: Table) -> bool:
     if language.name == "es":  # where the verb tells
         return language.has("words.first", text)
     first = language.data["facts"]["first"]
+    if shape("reports").match(text):
+        return False
     return re.search(rf"(?<!\w)(?:{first})(?!\w)", text, re.IGNORECASE) is not None
 
 
@@ -213,9 +222,8 @@ def _found(
             return None
     value = shape("my").sub(lambda my: "them" if my[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
-    if any((not value, *away, language.starts("words.pronoun", whom))) or language.has(
-        "words.vague", value
-    ):
+    leans = any(language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you"))
+    if not value or leans or any(away) or language.has("words.vague", value):
         return None
     if "p" in parts:
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
@@ -224,7 +232,10 @@ def _found(
     entity = _entity(whom, speaker, language)
     if not whom and ("k" in parts or spoken):
         entity = "team"
-    if "own" in row.flags and entity == "team":
+    own = "own" in row.flags
+    if (attribute, entity) in (("schedule", speaker.entity), ("lives_in", "team")) and not own:
+        return None  # "I go every Saturday", "We moved from Slack to Zulip"
+    if own and entity == "team":
         entity = speaker.entity  # Where "we" live is where the speaker lives.
     return Found(Fact(entity, attribute, value, "not" in row.flags), old or None, whom)
 

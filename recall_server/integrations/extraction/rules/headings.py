@@ -85,7 +85,9 @@ def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool)
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
-    if first.kind not in (Kind.SENTENCE, Kind.HEADING) or goes_on or not may_name(line):
+    titled = opens and first.kind is Kind.PAIR and shape("titled").fullmatch(first.key)
+    named = titled or first.kind in (Kind.SENTENCE, Kind.HEADING)
+    if not named or goes_on or not may_name(line):
         return found
     level = first.level or UNMARKED
     short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)

@@ -102,7 +102,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     points += sum((speaks, related, setting.item, bool(definite), "must" in cues or custom))
     points += (2 if precise or setting.heading else 1) * setting.document
     points += bool(due and setting.named)
-    if language.has("drop.judges", text) and not (found and wanted):
+    if language.has("drop.judges", text) and not found:
         points += _EVALUATIVE + min(1, precise)
     if language.starts("words.pronoun", text):
         points += bool(precise) if setting.antecedent else 2 * _AWAY

@@ -17,6 +17,8 @@ from recall_server.integrations.extraction.rules.language import Table, detect, 
 
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
+# Sentences that each refer to the one before are joined up to this length.
+_JOINED_CHARS_MAX = 400
 _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
 _SURE = 0.55
@@ -143,7 +145,10 @@ class _Reader:
             self.question = opened[:1].upper() + opened[1:]
 
     def _piece(self, piece: Piece) -> None:
-        language = self.language
+        language, quote = self.language, shape("quote").search(piece.text)
+        if quote and language.has("words.first", quote["said"]):
+            self.before = None  # Who "I" is there cannot be told.
+            return
         if language.has("drop.taken_back", piece.text):
             self._take_back(self.before)
         if piece.kind is Kind.STEPS:
@@ -179,13 +184,16 @@ class _Reader:
         text = piece.text
         cut = cutting.parts(language.patterns["split"], text)
         setting = Setting(self.document, piece.kind is Kind.ITEM)
-        spans: list[tuple[int, int]] = []
+        spans, cues = list[tuple[int, int]](), ("relation", "person")
         for first, last in cut:
             part = text[first:last]
             if len(cut) > 1 and judging.says_nothing(part, language, setting):
                 continue
             found = find_fact(part, self.speaker, language)
             own = found or judging.is_whole(part, language)
+            if not language.spaced and spans and not language.has("words.first", part):
+                # What follows "My brother keeps a cat and" is of him.
+                own = own and not any(language.has(f"words.{one}", text[:first]) for one in cues)
             if not spans or (
                 own and judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
             ):
@@ -208,8 +216,9 @@ class _Reader:
             found, leans = None, leans or not self.document
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
-        refers, before = leans or (cue and cue.start() <= _CUE_MAX), self.before
-        if before and (not refers or language.starts("words.pronoun", before.text)):
+        refers = leans or (cue and cue.start() <= _CUE_MAX) or shape("object").match(text)
+        before = self.before
+        if not refers or (before and not self._names(before, text)):
             before = None
         named = bool(self.turn.speaker) and self.speaker.entity != "user"
         rules = listed and language.has("keep.rules", heading)
@@ -233,10 +242,26 @@ class _Reader:
             elif self.turn.speaker and not listed:
                 heading = ""
             self._keep(clause, verdict, heading=heading, found=found, before=before)
-        elif language.has("words.you", text) or size(text, language) < 3:
+        elif language.has("words.you", text) or (size(text, language) < 3 and not leans):
             self.before = None
         else:
             self.before = _Before(text, clause.start, None, found)
+
+    def _names(self, before: _Before, text: str) -> bool:
+        """Return whether the piece before says what a text refers to."""
+        said, language = before.text, self.language
+        led = None if before.at is None else self.kept[before.at]
+        if led is None and (
+            language.starts("words.pronoun", said) or language.has("words.vague", said)
+        ):
+            return False
+        if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
+            return False
+        if shape("there").match(text) and not shape("place").search(said):
+            return False
+        named = shape("capital").search(said) or language.starts_with_name(said)
+        known = named or language.has("words.relation", said)
+        return bool(known) or not shape("person").match(text)
 
     def _of_another(self, found: Found, text: str) -> bool:
         """Return whether a fact without a subject is of somebody who was named before."""
@@ -248,8 +273,15 @@ class _Reader:
         known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
         spoken = language.has("words.first", text) or language.has("words.we", text)
         mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
-        other = known or mine or language.starts("words.pronoun", before.text)
-        return bool(other) and not (spoken or facts.speaks(before.text, language))
+        other = known or mine or language.starts("words.pronoun", before.text) is not None
+        if language.spaced:
+            # "Tom never eats meat. Also loves hiking."
+            third = language.name == "en" and language.starts("words.elided", text) is not None
+            other = other or (third and language.starts_with_name(before.text))
+            return bool(other) and not (spoken or facts.speaks(before.text, language))
+        about = any(language.has(f"words.{cue}", before.text) for cue in ("relation", "person"))
+        own = before.found and before.found.fact.entity == self.speaker.entity
+        return about and not (spoken or own)
 
     def _is_task(self, text: str) -> bool:
         """Return whether a text asks for something once, or specifies a thing asked for before."""
@@ -337,15 +369,21 @@ class _Reader:
         """Keep an answer that says nothing by itself with its question; False if it is none."""
         question, self.question = self.question, ""
         text, language = piece.text, self.language
-        if size(question, language) < 3 or text.rstrip().endswith(_QUESTION):
+        least = 2 if shape("which").fullmatch(question) else 3
+        if size(question, language) < least or text.rstrip().endswith(_QUESTION):
             return False
         opened, words = self._opened(piece).text, size(text, language)
         yes = language.starts("drop.answer_yes", text)
         greets = language.starts("drop.greeting", text) and not yes
+        # "In Oslo, till I was nine." is an answer still.
+        speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
         chats = language.starts("drop.chatter", opened) or language.has("drop.judges", text)
-        spoken = words > _ANSWER_WORDS_MAX or (language.has("words.first", text) and not yes)
+        spoken = words > _ANSWER_WORDS_MAX or (speaks and not yes)
         if yes and words <= 3 and judging.specifics(question, language):
             piece = replace(piece, start=self.asked_at)
+        elif yes and words <= 3 and not judging.specifics(opened, language):
+            self.question = question
+            return False
         elif greets or chats or spoken or not judging.specifics(opened, language):
             return False
         self._keep(piece, Verdict(3.5, MemoryType.FACT), question=question)
@@ -396,7 +434,7 @@ class _Reader:
             heading,
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
-            document=self.document,
+            document=self.document and bool(self.headings.text),
             elided=alone or verdict.task or (clause.found is not None and not first),
         )
         start = clause.start
@@ -408,8 +446,13 @@ class _Reader:
             # The heading is put before the first of the two.
             below = replace(context, heading="", elided=context.elided and not heading)
             old = self._take_back(before)
-            led = old.text if old else wording.stand_alone(before.text, context, language, None)
-            text = f"{led} {wording.stand_alone(said, below, language, when)}"
+            if old and verdict.type is not MemoryType.DECISION:
+                verdict = replace(verdict, type=old.type)
+            stated = replace(context, instructs=False)
+            led = old.text if old else wording.stand_alone(before.text, stated, language, None)
+            text = wording.stand_alone(said, below, language, when)
+            who = f"{speaker.shown}{': ' if language.spaced else '：'}"
+            text = f"{led} {text.removeprefix(who) if led.startswith(who) else text}"
             start = before.start
             found = found or (before.found if old and old.fact else None)
         self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, None, found)

@@ -67,6 +67,7 @@ def _worded(text: str, context: Context, language: Table) -> str:
         return f"{context.heading}{' –' if ':' in context.heading else ':'} {text}"
     elided = context.elided or language.starts("keep.elided", text)
     other = first and shape("others").search(text) and not language.has("words.relation", text)
+    other = other or shape("mixed").match(text) is not None
     if language.name == "en" and not (language.has("words.you", text) or elided or other):
         start = shape("we").match(text)
         if context.team and start and not first:
@@ -97,7 +98,10 @@ def _agreeing(after: str) -> str:
     """Return the text after "I" or "we" with its verb in the third person."""
     verbs = table("en").data["verbs"]
     match = shape("verb").match(after)
-    while match and match["verb"].lower() in verbs["adverbs"].split():
+    while match and (
+        match["verb"].lower() in verbs["adverbs"].split()
+        or shape("adverb").fullmatch(match["verb"])
+    ):
         match = shape("verb").match(after, match.end())
     if match is None:
         return after
