@@ -25,6 +25,7 @@ from recall_server.domain.query import (
 )
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
+from recall_server.domain.search.signals import FACT
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
@@ -498,7 +499,8 @@ async def _finalized(
 def _lead(candidates: search.Candidates, query: Query) -> calibration.Lead | None:
     """Return the lead of the best candidate, if relevance alone orders them."""
     prepared, order = candidates.prepared, candidates.fused.order[: 1 + calibration.FOLLOWING]
-    if query.mode not in DEFAULT_ORDER or prepared.question.broad is not None:
+    is_stated = prepared.question.broad is not None or FACT in candidates.fused.signals
+    if query.mode not in DEFAULT_ORDER or is_stated:
         return None
     cosines = candidates.fused.evidence.cosines
     return calibration.lead_of(candidates.coverage[order], cosines[order])
