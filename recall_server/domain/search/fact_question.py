@@ -198,13 +198,17 @@ def stated(
     """Compare the facts of items, each as the normal names of its subject and attribute, with what
     is asked of a subject with these normal names. "Nora" is also a "Nora Keller", if there is one.
     """
-    subjects, attributes = np.array(facts, np.str_).reshape(-1, 2).T
-    asked = np.isin(attributes, question.attributes)
-    own = np.isin(subjects, list(names))
+    asked = {who for who, attribute in facts if attribute in question.attributes}
     called = frozenset(terms(question.subject)) - {"user"}
-    alike = {one for one in set(subjects[asked].tolist()) - set(names) if called & {*terms(one)}}
-    longer = [one for one in alike if called < {*terms(one)}]
-    if called and len(longer) == 1 and not (asked & own).any():
-        own = subjects == longer[0]
-    others = asked & ~own & ~np.isin(subjects, [*alike, "team"])
-    return Stated(np.where(asked & own, attributes, ""), others, called)
+    alike = {who for who in asked - set(names) if called & {*terms(who)}}
+    longer = [who for who in alike if called < {*terms(who)}]
+    own = set(names)
+    if called and len(longer) == 1 and asked.isdisjoint(names):
+        own = set(longer)
+    others = asked - own - alike - {"team"}
+    stating = [(who, one if one in question.attributes else "") for who, one in facts]
+    return Stated(
+        np.array([one if who in own else "" for who, one in stating], np.str_),
+        np.array([bool(one) and who in others for who, one in stating], np.bool_),
+        called,
+    )
