@@ -110,25 +110,33 @@ def corroborates(new: Witness, earlier: Sequence[Witness]) -> bool:
     """True if `new` is independent evidence: by another author in another source, and trusted at
     least as much as the `earlier` ones. A model's words never are, as it may repeat this server.
     """
-    return (
-        new.trust is not Trust.MODEL
-        and new.trust >= trust(earlier)
-        and all(new.author != one.author and new.source != one.source for one in earlier)
-    )
+    return _Heard(earlier).corroborated_by(new)
 
 
 def corroborations(witnesses: Sequence[Witness]) -> int:
-    """Return how many of these witnesses, in order, are independent evidence besides the first: as
-    `corroborates`, but a merge may have thousands, so each is not compared with each.
-    """
-    if not witnesses:
-        return 0
-    first, *others = witnesses
-    found, most, authors, sources = 0, first.trust, {first.author}, {first.source}
-    for one in others:
-        new = one.author not in authors and one.source not in sources
-        found += new and one.trust is not Trust.MODEL and one.trust >= most
-        most = max(most, one.trust)
-        authors.add(one.author)
-        sources.add(one.source)
+    """Return how many of these witnesses, in order, are independent evidence besides the first."""
+    heard, found = _Heard(witnesses[:1]), 0
+    for one in witnesses[1:]:
+        found += heard.corroborated_by(one)
+        heard.add(one)
     return found
+
+
+class _Heard:
+    """The witnesses of a statement until now: a merge may have thousands, so each new one is not
+    compared with each.
+    """
+
+    def __init__(self, witnesses: Sequence[Witness]) -> None:
+        self._most = trust(witnesses)
+        self._authors = {one.author for one in witnesses}
+        self._sources = {one.source for one in witnesses}
+
+    def corroborated_by(self, new: Witness) -> bool:
+        apart = new.author not in self._authors and new.source not in self._sources
+        return apart and new.trust is not Trust.MODEL and new.trust >= self._most
+
+    def add(self, witness: Witness) -> None:
+        self._most = max(self._most, witness.trust)
+        self._authors.add(witness.author)
+        self._sources.add(witness.source)
