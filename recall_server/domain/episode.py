@@ -208,10 +208,11 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
         raise Invalid(f"metadata has more than {METADATA_LEVELS_MAX} levels. Send less deep ones.")
     for text in texts_in(value):
         storable(text)
-    written, longer = json.dumps(value, ensure_ascii=False, separators=(",", ":")), list[int]()
+    written, floats = json.dumps(value, ensure_ascii=False, separators=(",", ":")), list[str]()
+    json.loads(written, parse_float=floats.append)
     # Postgres writes all digits of a number such as 1e300 whenever it is read.
-    json.loads(written, parse_float=lambda one: longer.append(len(f"{Decimal(one):f}") - len(one)))
-    if len(written.encode()) + sum(longer) > METADATA_BYTES_MAX:
+    longer = sum(len(f"{Decimal(one):f}") - len(one) for one in floats)
+    if len(written.encode()) + longer > METADATA_BYTES_MAX:
         raise Invalid(
             f"metadata has more than {METADATA_BYTES_MAX} bytes of JSON. Send less of it."
         )
