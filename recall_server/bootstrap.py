@@ -18,6 +18,7 @@ from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.domain.task import Job
+from recall_server.domain.text.passages import cut_again
 from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
@@ -134,6 +135,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
         embedder = embedder or factories.embedder(settings)
         vectors = ItemEmbedder(embedder) if embedder else None
         reranker = reranker or factories.reranker(settings)
+        store.holders.append(lambda _: cut_again.cache_clear())
         if reranker is not None:
             store.holders.append(reranker.forget)
         for one in (extractor, merger, judge, embedder, reranker):

@@ -12,7 +12,6 @@ from recall_server.domain.fairness import FairSemaphore, Gates
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.domain.text.passages import cut_again
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Connection, Driver, Engine
@@ -237,7 +236,6 @@ class Store:
     def forget(self, namespace: Namespace) -> None:
         """Drop what this process caches of a namespace; other processes notice its new epoch."""
         self._cache.drop(namespace)
-        cut_again.cache_clear()
         for drop in self.holders:
             drop(namespace)
 
