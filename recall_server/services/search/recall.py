@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from recall_server.domain.attributes import SubjectAliases, Timeline, without_taken_over
+from recall_server.domain.attributes import Timeline, without_taken_over
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Episode, episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
@@ -333,8 +333,8 @@ class Recall:
         entity = clean_label(entity, "entity", chars_max=NAME_CHARS_MAX)
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
         async with self.store.view(context, past) as tx:
-            known = context.caller_scope.everything
-            names = (await tx.aliases.all() if known else SubjectAliases()).names(entity)
+            limited = not context.caller_scope.everything
+            names = await tx.aliases.names(entity, limited=limited)
             found, cut = await tx.memories.of_fact(names, attribute, TIMELINE_MAX)
         memories = without_taken_over(
             sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recall_server.domain.attributes import SubjectAliases
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.ids import Namespace
 from recall_server.domain.query import (
@@ -183,9 +182,8 @@ async def prepare(
     named = frozenset(question.names).intersection(found)
     asked = calibration.asked_weights(question.asked, idf, documents, named)
     values = question.values.intersection(found)
-    # Aliases are of the whole namespace.
-    aliases = SubjectAliases() if limited or not question.fact else await tx.aliases.all()
-    subjects = aliases.names(question.fact.subject) if question.fact else ()
+    fact = question.fact
+    subjects = await tx.aliases.names(fact.subject, limited=limited) if fact else ()
     prepared = PreparedQuery(
         namespace, query, question, statistics, idf, asked, named, values, subjects
     )
@@ -419,12 +417,12 @@ def _candidates(
         coverage = np.where(beside_names < SAID_MIN, 0.0, coverage)
     if evidence.stated is not None:
         coverage = np.where(evidence.about_others, 0.0, coverage)
-    nearness = evidence.cosines
     for name in (BROAD, FACT):
         if (about := fused.signals.get(name)) is not None:
             coverage = np.maximum(coverage, about)
-            if name == FACT:
-                nearness = np.where(about == 1.0, np.maximum(nearness, STATED_COSINE), nearness)
+    nearness = evidence.cosines
+    if (states := fused.signals.get(FACT)) is not None:
+        nearness = np.where(states == 1.0, np.maximum(nearness, STATED_COSINE), nearness)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), found.ranked.tolist()
     cosines, by_formula = nearness.tolist(), query.mode not in DEFAULT_ORDER
 

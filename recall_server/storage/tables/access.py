@@ -2,7 +2,7 @@
 the aliases of subjects and of the server.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -366,6 +366,12 @@ class SubjectAliasTable(BoundTable):
     async def all(self) -> SubjectAliases:
         rows = await self._bound.fetch("subject_aliases")
         return SubjectAliases(Alias(row["subject"], row["alias"]) for row in rows)
+
+    async def names(self, entity: str, *, limited: bool) -> Collection[str]:
+        """Return all normal names of the subject that an entity is. For a `limited` token that is
+        one: aliases are of the whole namespace.
+        """
+        return (SubjectAliases() if limited else await self.all()).names(entity)
 
     async def add(self, aliases: Sequence[Alias]) -> None:
         """Add aliases. Raises `QuotaExceeded`."""
