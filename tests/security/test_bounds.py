@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.episode import Citation, Span
-from recall_server.domain.memory import Fact, Memory, MemoryType
+from recall_server.domain.memory import Fact
 from recall_server.domain.similarity import clusters
 from recall_server.domain.task import Mode, Request, Work
 from recall_server.domain.text.dates import periods
 from recall_server.integrations.computing import computing_process
 from recall_server.integrations.redaction import SecretRedactor
 from tests.support.application import Open
-from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.conversation import ALICE, citing, context, drained, enter, memories, remember
 from tests.support.counted import Calls, Counts, calls, counted, steps
 from tests.support.engines import on_sqlite
 from tests.support.length import only_at_full_length
@@ -31,18 +30,7 @@ LIKES, LIVES = "User: I like {}{}.", "User: I live in {}{}."
 async def known(application: Application, attribute: str, numbers: range, words: str = "") -> None:
     """Make active memories of the user, each with another value of one attribute."""
     async with application.store.transaction(ALICE) as tx:
-        ids, _ = await tx.findables.page(0)
-        memory = Memory(
-            id="",
-            text="",
-            type=MemoryType.PREFERENCE,
-            topic="life",
-            citation=Citation(ids[0].partition(".")[0], Span(6, 12)),
-            said_at=NOON,
-            valid_from=NOON,
-            recorded_at=NOON,
-            extractor="test",
-        )
+        memory = await citing(tx)
         for number in numbers:
             said = f"The user {attribute} thing{number} {words}."
             fact = Fact("user", attribute, f"thing{number}")

@@ -1,4 +1,4 @@
-"""What concerns a whole text changes some of its memories at a time: no writer waits long."""
+"""An operation on a whole text changes some of its memories at a time: no writer waits long."""
 
 import asyncio
 from dataclasses import replace
@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.episode import Citation, Span
-from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import Mode, Request, TaskState
 from recall_server.services.memory.texts import Texts
 from recall_server.services.tasks import merge
 from tests.support.application import Open
-from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.conversation import ALICE, citing, context, drained, enter, memories, remember
 from tests.support.counted import interrupted
 from tests.support.runtime import NOON, Clock
 from tests.support.statements import Stating, cities, tell
@@ -42,7 +40,7 @@ async def cut_off() -> None:
 async def test_pieces_forget_together_what_one_would_and_one_undo_takes_them_back(
     open_app: Open, clock: Clock
 ) -> None:
-    """What another text states too stays. The record of each piece has what it forgot."""
+    """What another text states too stays. The record of each piece names the ids that it forgot."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         text = await tell(application, SAID)
@@ -148,18 +146,7 @@ async def test_a_merge_takes_so_many_memories_and_the_next_one_goes_on(open_app:
         await remember(application, "User: Hello there, good morning.")
         await drained(application)
         async with application.store.transaction(ALICE) as tx:
-            ids, _ = await tx.findables.page(0)
-            alike = Memory(
-                id="",
-                text="The user likes old trams.",
-                type=MemoryType.PREFERENCE,
-                topic="life",
-                citation=Citation(ids[0].partition(".")[0], Span(6, 12)),
-                said_at=NOON,
-                valid_from=NOON,
-                recorded_at=NOON,
-                extractor="test",
-            )
+            alike = await citing(tx, "The user likes old trams.")
             for number in range(many):
                 await tx.memories.add(replace(alike, id=f"mem_{number:05}"))
         left = []

@@ -3,13 +3,16 @@
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
+from recall_server.domain.episode import Citation, Span, episode_of
 from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
-from recall_server.domain.memory import Memory
+from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Dispute, Policy
 from recall_server.services.memory.ingest import Accepted, Submission
 from recall_server.services.memory.intents import Wish
+from recall_server.storage.store import Transaction
+from tests.support.runtime import NOON
 
 ALICE = Namespace("alice")
 
@@ -48,6 +51,22 @@ async def memories(application: Application, *, limit: int = 20) -> list[Memory]
     """Return the active memories, with their quotes."""
     async with application.store.transaction(ALICE, write=False) as tx:
         return await tx.memories.page(limit=limit, offset=0, type_="", topic="")
+
+
+async def citing(tx: Transaction, text: str = "") -> Memory:
+    """Return a memory, without an id, that cites words of the first text that search finds."""
+    ids, _ = await tx.findables.page(0)
+    return Memory(
+        id="",
+        text=text,
+        type=MemoryType.PREFERENCE,
+        topic="life",
+        citation=Citation(episode_of(ids[0]), Span(6, 12)),
+        said_at=NOON,
+        valid_from=NOON,
+        recorded_at=NOON,
+        extractor="test",
+    )
 
 
 async def contradicted(application: Application, namespace: Namespace = ALICE) -> str:
