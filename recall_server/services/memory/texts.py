@@ -114,8 +114,6 @@ class Texts:
         forgotten; each of them can be restored. Raises `NotFound`.
         """
         storable(text_id)
-        async with self.store.view(context) as tx:
-            await _found(tx, text_id)
         forgotten, more = [text_id], True
         while more:
             part = commit.next_part(context, self.runtime)
