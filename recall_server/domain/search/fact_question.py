@@ -17,7 +17,7 @@ QUESTION_CHARS_MAX = 120
 
 
 class FactQuestion(NamedTuple):
-    """What a question asks for: the subject, as a fact names it, and the attributes that answer it.
+    """A question for one fact: its subject, as a fact names it, and the attributes that answer it.
     `timed`: it may name a time.
     """
 

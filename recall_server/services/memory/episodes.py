@@ -389,14 +389,14 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
-# What is stored of a text of so many passages is computed before others wait for it.
+# The rows of a text with so many passages are computed before its transaction: others wait for that.
 COMPUTED_FROM = 500
 
 
 class Computed(NamedTuple):
-    """What is stored of a long text: the digests by which it would be refused, the rows of its
-    turns, and the lists of its words, which are of use if nobody stores a text meanwhile: then
-    they are `behind` the last slot.
+    """Rows of a long text: the digests by which it would be refused, the rows of its turns, and the
+    lists of its words. The lists are used if no other text is stored meanwhile: they begin `behind`
+    the last slot.
     """
 
     digests: Sequence[str]

@@ -165,7 +165,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     mine = re.match(rf"(?:{data['facts']['my']}) ", text, re.IGNORECASE)
     of_another = language.has("words.relation", head) or language.has("words.person", head)
     if mine or (not language.spaced and of_another):
-        # What follows "My wife is vegan and" is of her, and what follows "My name is Ana," of Ana.
+        # The words after "My wife is vegan and" are about her, those after "My name is Ana," about
+        # the speaker.
         begun = find_fact(head, speaker, language)
         own = bool(begun and begun.fact.attribute == "name")
     ands = language.patterns["and"]

@@ -192,7 +192,7 @@ class _Reader:
             found = find_fact(part, self.speaker, language)
             own = found or judging.is_whole(part, language)
             if not language.spaced and spans and not language.has("words.first", part):
-                # What follows "My brother keeps a cat and" is of him.
+                # The words after "My brother keeps a cat and" are about him.
                 own = own and not any(language.has(f"words.{one}", text[:first]) for one in cues)
             if not spans or (
                 own and judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
