@@ -110,19 +110,19 @@ def corroborates(new: Witness, earlier: Sequence[Witness]) -> bool:
     """True if `new` is independent evidence: by another author in another source, and trusted at
     least as much as the `earlier` ones. A model's words never are, as it may repeat this server.
     """
-    return _Heard(earlier).corroborated_by(new)
+    return _Earlier(earlier).corroborated_by(new)
 
 
 def corroborations(witnesses: Sequence[Witness]) -> int:
     """Return how many of these witnesses, in order, are independent evidence besides the first."""
-    heard, found = _Heard(witnesses[:1]), 0
+    before, found = _Earlier(witnesses[:1]), 0
     for one in witnesses[1:]:
-        found += heard.corroborated_by(one)
-        heard.add(one)
+        found += before.corroborated_by(one)
+        before.add(one)
     return found
 
 
-class _Heard:
+class _Earlier:
     """The witnesses of a statement until now: a merge may have thousands, so each new one is not
     compared with each.
     """

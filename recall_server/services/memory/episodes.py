@@ -389,7 +389,7 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
-# The rows of a text with so many passages are computed before its transaction: others wait for that.
+# The rows of a text with so many passages are computed before its transaction, which others await.
 COMPUTED_FROM = 500
 
 
