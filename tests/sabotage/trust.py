@@ -36,7 +36,7 @@ BREAKAGES = (
     Breakage(
         "repetition-counts",
         "that one author is one witness",
-        "recall_server.domain.security.trust:corroborates",
+        "recall_server.domain.security.trust:_Earlier.corroborated_by",
         Forgets("author"),
         (
             "tests/security/test_trust.py::test_a_source_that_repeats_itself_is_no_further_evidence[sqlite]",
