@@ -9,7 +9,7 @@ import structlog
 from recall_server.config import Settings
 from recall_server.domain.context import Runtime
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.integrations.extraction.extractor import Extractor, Judge
+from recall_server.domain.extraction import Extractor, Judge
 from recall_server.integrations.issuers import Issuer
 from recall_server.integrations.keys import ServerKey
 from recall_server.services import Services

@@ -14,6 +14,7 @@ from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.erasure import Digests
+from recall_server.domain.extraction import Extractor, Judge, Merger
 from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
@@ -21,7 +22,6 @@ from recall_server.domain.task import Job
 from recall_server.domain.text.passages import cut_again
 from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.integrations.embeddings import Embedder
-from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.keys import CURSORS, Cursors, Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
@@ -47,8 +47,8 @@ from recall_server.services.memory.texts import Texts
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Days, Retention
+from recall_server.services.search.hits import Reranking
 from recall_server.services.search.recall import Recall
-from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
 from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate

@@ -52,7 +52,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.middleware.limits import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
+from recall_server.api.middleware.callers import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
 from recall_server.api.middleware.request_validation import (
     MalformedBody,
     OutOfMemory,

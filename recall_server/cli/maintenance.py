@@ -282,7 +282,7 @@ async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
         # Begin at the first record since the backup: the records that a checkpoint confirms from
         # there on are gone.
         for ns in dict.fromkeys((*kept, *lacks)):
-            entry = begin(built, ns, operations.audit.RESTORE_BACKUP).entry
+            entry = begin(built, ns, operations.history.RESTORE_BACKUP).entry
             entry.counts["to_erase_again"] = lacks[ns]
             async with built.store.transaction(ns, entry=entry) as tx:
                 # A namespace that was made after the backup, and is erased again, has a log too.

@@ -39,7 +39,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.services import Services
 from recall_server.services.transfer import Reader
-from recall_server.tracing import Attributes, tracer
+from recall_server.telemetry import Attributes, tracer
 
 INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5

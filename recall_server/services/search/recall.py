@@ -28,15 +28,21 @@ from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.search.signals import FACT
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.embeddings import Embedder
+from recall_server.services import search
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.metrics import Backlog
-from recall_server.services.search import beside, search
-from recall_server.services.search.reranking import RERANKED_MIN, Reranking
+from recall_server.services.search.hits import (
+    RERANKED_MIN,
+    Reranking,
+    current_first,
+    expired,
+    with_turns,
+)
 from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
-from recall_server.tracing import tracer
+from recall_server.telemetry import tracer
 
 # How many values of one attribute are shown.
 TIMELINE_MAX = 200
@@ -190,7 +196,7 @@ class Recall:
         if query.past != PRESENT or query.score_threshold:
             return hits
         async with self.store.view(context) as tx:
-            found = await beside.expired(tx, query)
+            found = await expired(tx, query)
         if not context.caller_scope.everything:
             found = list(await self._successors_in_scope(context, found))
         all_ = (*hits, *found)[: max(query.limit, len(hits))]
@@ -481,7 +487,7 @@ async def _finalized(
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
     hits = falling(
-        await beside.current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
+        await current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
     )
     hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
@@ -489,7 +495,7 @@ async def _finalized(
         candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
     scores = [hit.scores for hit in hits]
     evidence = calibration.evidence(scores, candidates.weights, _lead(candidates, query))
-    hits = await beside.with_turns(tx, candidates, hits, query)
+    hits = await with_turns(tx, candidates, hits, query)
     if evidence < WEAK_BELOW:
         hits = [*hits[:QUOTED_IN_FULL], *map(Hit.with_cited_words, hits[QUOTED_IN_FULL:])]
     weights = candidates.fused.weights if cite else {}

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.search.broad import TYPES
 from recall_server.domain.search.index_entry import TermPostings
+from recall_server.domain.search.question import TYPES
 from recall_server.domain.search.signals import COLUMNS
 from recall_server.storage.driver import Row, moment
 from recall_server.storage.index.vector_cache import (

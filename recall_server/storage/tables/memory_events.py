@@ -21,7 +21,7 @@ from recall_server.storage.driver import Document, Row, document, moment, moment
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
-from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
+from recall_server.storage.tables.tasks import WebhookEvent, Webhooks
 
 # Serializing more events than this delays other callers noticeably.
 INLINE_MAX = 200
