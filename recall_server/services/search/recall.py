@@ -1,7 +1,7 @@
 """Recall: searches, lists and counts what is remembered, shows its origin, and forgets it."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -249,19 +249,15 @@ class Recall:
         """
         storable(topic)
         only: dict[str, Any] = {"type_": type_, "topic": topic}
+        among = {"status": status, "unreconciled": unreconciled, "include_expired": include_expired}
         async with self.store.view(context, past) as tx:
-            if past == PRESENT and not (status or unreconciled or include_expired):
-                memories = await tx.memories.page(
-                    limit=limit + 1, offset=offset, after=after, **only
-                )
-                total = sum((await tx.memories.counts(**only)).values())
-            else:
-                only |= {"status": status, "unreconciled": unreconciled}
-                only |= {"include_expired": include_expired}
-                memories = await tx.memories.page_then(
-                    limit=limit + 1, offset=offset, after=after, **only
-                )
-                total = sum((await tx.memories.counts_then(**only)).values())
+            page: Callable[..., Awaitable[list[Memory]]] = tx.memories.page
+            counts: Callable[..., Awaitable[Mapping[MemoryType, int]]] = tx.memories.counts
+            if past != PRESENT or any(among.values()):
+                page, counts = tx.memories.page_then, tx.memories.counts_then
+                only |= among
+            memories = await page(limit=limit + 1, offset=offset, after=after, **only)
+            total = sum((await counts(**only)).values())
             has_more, memories = len(memories) > limit, memories[:limit]
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)

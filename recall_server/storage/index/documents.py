@@ -77,8 +77,8 @@ class Intervals:
         self.hidden: Moments = np.zeros(0, "datetime64[us]")
         self.lengths: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
-    def update(self, page: Row) -> Slots:
-        """Take in a row of the query `page_of_intervals`. Return its slots."""
+    def update(self, page: Row) -> None:
+        """Take in a row of the query `page_of_intervals`."""
         slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
         last = int(slots.max())
         self.added = grown(self.added, last + 1, fill=NEVER)
@@ -88,7 +88,6 @@ class Intervals:
         self.hidden[slots] = np.array(page["hidden"].split(), "datetime64[us]")
         self.lengths[slots] = np.fromstring(page["lengths"], dtype=np.int64, sep=" ")
         self.version = page["version"]
-        return slots
 
     def found_at(self, at: datetime) -> Flags:
         """For each slot whether a search found it then."""

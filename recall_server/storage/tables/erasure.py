@@ -14,7 +14,7 @@ from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, Erased
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, Row, batches, document, reader
+from recall_server.storage.driver import Document, Failure, Row, batches, document, grouped, reader
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
@@ -275,9 +275,8 @@ class Erasures(BoundTable):
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         """Return each episode with its turns."""
-        turns: dict[str, list[Row]] = {}
-        for turn in await self._by_ids("turns_of_episodes", (row["id"] for row in episodes)):
-            turns.setdefault(turn["episode_id"], []).append(turn)
+        rows = await self._by_ids("turns_of_episodes", (row["id"] for row in episodes))
+        turns = grouped((turn["episode_id"], turn) for turn in rows)
         return [(row, turns.get(row["id"], [])) for row in episodes]
 
     async def turn(self, turn_id: str) -> Row | None:
@@ -531,10 +530,8 @@ class Sources(BoundTable):
 
     async def given_way(self, memory_ids: Collection[str]) -> dict[str, list[str]]:
         """Return the memories that each of these has superseded."""
-        found: dict[str, list[str]] = {}
-        for row in await self._by_ids("superseded_by", memory_ids):
-            found.setdefault(row["superseded_by"], []).append(row["id"])
-        return found
+        rows = await self._by_ids("superseded_by", memory_ids)
+        return grouped((row["superseded_by"], row["id"]) for row in rows)
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these superseded memories active again, as if nothing had superseded them."""
@@ -551,10 +548,8 @@ class Sources(BoundTable):
             self._bound.note(one, EventKind.SUPERSEDED, now)
 
     async def forget_citations(self, rows: Sequence[Row], now: datetime) -> None:
-        dropped: dict[str, list[tuple[int, str, int, int]]] = {}
-        for row in rows:
-            place = (row["position"], row["episode_id"], row["span_start"], row["span_end"])
-            dropped.setdefault(row["memory_id"], []).append(place)
+        place = ("position", "episode_id", "span_start", "span_end")
+        dropped = grouped((row["memory_id"], tuple(row[one] for one in place)) for row in rows)
         for memory_id, citations in dropped.items():
             self._bound.note(memory_id, EventKind.UNCITED, now, dropped=sorted(citations))
         await self._bound.many(

@@ -17,7 +17,15 @@ from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryStat
 from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import MEMORY_EVENTS, TEXT_EVENTS, kind_for_memory, kind_for_words
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    document,
+    grouped,
+    moment,
+    moment_or_none,
+    reader,
+)
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
@@ -363,10 +371,8 @@ class Rebuilt(BoundTable):
 
     async def texts_of(self, change_ids: Collection[str]) -> dict[str, list[str]]:
         """Return the texts that these changes stored or read, each with these changes."""
-        found: dict[str, list[str]] = {}
-        for row in await self._bound.fetch("texts_of_changes", changes=sorted(change_ids)):
-            found.setdefault(row["id"], []).append(row["change_id"])
-        return found
+        rows = await self._bound.fetch("texts_of_changes", changes=sorted(change_ids))
+        return grouped((row["id"], row["change_id"]) for row in rows)
 
     async def give_digests(self, digests: Mapping[int, str]) -> None:
         """Write the digests that events of an older release lack, by the number of the event."""
