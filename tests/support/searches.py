@@ -44,7 +44,7 @@ async def looked(
     prepared = await search.prepare(tx, application.embedder, namespace, query)
     found = await search.retrieve(tx, application.embedder, prepared, NOON)
     found = await search.finalize(tx, found, query)
-    return ranking.fit_budget(found.hits(), query.max_tokens)
+    return ranking.fit_budget(found.hits(), query.max_tokens, ranking.tokens)
 
 
 async def asked(application: Application, question: str, **query: Any) -> list[Hit]:

@@ -200,7 +200,7 @@ class Recall:
         if not context.caller_scope.everything:
             found = list(await self._successors_in_scope(context, found))
         all_ = (*hits, *found)[: max(query.limit, len(hits))]
-        return tuple(ranking.fit_budget(all_, query.max_tokens))
+        return tuple(ranking.fit_budget(all_, query.max_tokens, ranking.tokens))
 
     async def _disputed(self, context: Context, past: Past, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """Return the hits, each with what contradicts it within the caller's access scope."""
@@ -485,7 +485,7 @@ async def _finalized(
     hits = falling(
         await current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
     )
-    hits = ranking.fit_budget(said_once(hits), query.max_tokens)
+    hits = ranking.fit_budget(said_once(hits), query.max_tokens, ranking.tokens)
     if query.counts:
         slots, ids = candidates.slots, [hit.item.id for hit in hits]
         candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
