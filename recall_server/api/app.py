@@ -57,7 +57,6 @@ OPEN_PATHS = frozenset({*PROBES, CARD_PATH, JWKS_PATH, OPENAPI_PATH, DOCS_PATH, 
 
 
 def create_app(application: Application, operations: Sequence[Operation] = OPERATIONS) -> ASGIApp:
-    """Return the protocols of an application behind the middleware."""
     settings, services = application.settings, application.services
     calls = Calls(services, settings.deadline_s)
     card = Card(

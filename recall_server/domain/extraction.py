@@ -103,7 +103,6 @@ class Extraction:
     refused: tuple[Refused, ...] = ()
 
     def capped(self, doubted_max: float) -> Extraction:
-        """Return the extraction with its candidates capped."""
         capped = tuple(one.capped(doubted_max) for one in self.candidates)
         return replace(self, candidates=capped)
 

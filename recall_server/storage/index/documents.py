@@ -308,7 +308,6 @@ class Documents:
         return sorted((at for at, one in enumerate(ids) if one), key=ids.__getitem__)
 
     def columns(self, slots: Slots, names: Iterable[str] = DTYPES) -> dict[str, NDArray[Any]]:
-        """Return these columns, for these slots."""
         return {name: self._columns[name].take(slots) for name in names}
 
     def facts(self, slots: Slots) -> list[tuple[str, str]]:
@@ -391,7 +390,6 @@ class Cache:
         return self._bytes
 
     def index(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
-        """Return the index of a namespace as of `epoch`."""
         index = self._indexes.get(namespace)
         if index is not None and index.epoch > epoch:
             # A reader that still sees the state before the erasure must not bring it back.
@@ -423,7 +421,6 @@ class Cache:
         index.counted = counted
 
     def drop(self, namespace: Namespace) -> None:
-        """Drop the index of a namespace."""
         if (index := self._indexes.pop(namespace, None)) is not None:
             self._bytes -= index.counted
 

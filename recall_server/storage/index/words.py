@@ -82,7 +82,6 @@ class Postings:
         return sum(self.lengths)
 
     def joined(self, other: "Postings") -> "Postings":
-        """Return the postings of both."""
         return Postings(
             self.ids + other.ids,
             self.places + other.places,

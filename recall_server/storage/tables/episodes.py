@@ -403,12 +403,10 @@ def turn_rows(episode: Episode) -> TurnRows:
 
 
 def tags(row: Row) -> tuple[str, ...]:
-    """Return the tags of a text or a memory."""
     return tuple(document(row["tags"]) or ())
 
 
 def metadata(row: Row) -> Mapping[str, Any]:
-    """Return the metadata of a text or a memory."""
     found: Mapping[str, Any] = document(row["metadata"]) or {}
     return found
 

@@ -227,7 +227,6 @@ class Erasures(BoundTable):
         return await self._bound.fetch("memories_to_erase", after="", limit=limit)
 
     async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
-        """Return the first episodes, each with its turns."""
         rows = await self._bound.fetch("episodes_to_erase", after="", limit=limit)
         return await self.with_turns(rows)
 
@@ -274,7 +273,6 @@ class Erasures(BoundTable):
         return await self.with_turns(await self._by_ids("episodes_to_erase_by_id", ids))
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-        """Return each episode with its turns."""
         rows = await self._by_ids("turns_of_episodes", (row["id"] for row in episodes))
         turns = grouped((turn["episode_id"], turn) for turn in rows)
         return [(row, turns.get(row["id"], [])) for row in episodes]
@@ -412,7 +410,6 @@ class ErasureScan(BoundTable):
             yield await self._bound.fetch(f"{table}_to_erase_by_id", ids=some)
 
     async def task_versions(self) -> dict[str, int]:
-        """Return all tasks with their versions."""
         return {row["id"]: int(row["version"]) for row in await self._bound.fetch("run_versions")}
 
     async def tasks(self) -> AsyncIterator[TaskDocuments]:

@@ -79,7 +79,6 @@ class Memories(BoundTable):
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
-        """Add a citation to a memory."""
         self._bound.record(memory_id).citations.append(record.cited(citation))
         await self._bound.send(
             "add_citation",
@@ -326,7 +325,6 @@ class Memories(BoundTable):
         return await self._as_then({one.id: one for one in await _made(rows)})
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
-        """Return the active memories among `ids`."""
         return await _made(await self._bound.fetch("active_memories", ids=list(ids)))
 
     async def believed(self, after: str, limit: int) -> list[Memory]:

@@ -343,7 +343,6 @@ class Rebuilt(BoundTable):
         return await self._column("id", "episodes_to_index", after=after, limit=limit)
 
     async def states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
-        """Return the states of these memories."""
         return {row["id"]: state_of(row) for row in await self._by_ids("states_now", ids)}
 
     async def last_states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
@@ -422,7 +421,6 @@ class Rebuilt(BoundTable):
         return await self._column("id", "memories_with_events", after=after, limit=limit)
 
     async def relations(self) -> dict[Ends, Stated]:
-        """Return all relations."""
         rows = await self._bound.fetch("all_relations")
         return {
             (row["from_id"], row["to_id"], row["kind"]): Stated(
