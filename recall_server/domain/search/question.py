@@ -3,6 +3,9 @@ those of a text are. Pure.
 
 Words are compared by vectors of single words: "slept" is like "sleep", and "weight" like "weigh".
 The vector of a whole text tells what it is about, and says little of a single word in it.
+
+A broad question is about all that is remembered, or all of somebody: "What do you know about Ana?".
+No memory says "know" or "preferences", so the words of such a question find nothing.
 """
 
 from __future__ import annotations
