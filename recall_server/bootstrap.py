@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
 from recall_server import factories, shipped
-from recall_server.application import Application
+from recall_server.application import Application, Services
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
@@ -25,7 +25,6 @@ from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.keys import CURSORS, Cursors, Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
-from recall_server.services import Services
 from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
 from recall_server.services.auth import Access, OpenAnswers
