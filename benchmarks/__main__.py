@@ -27,7 +27,7 @@ from benchmarks.replicas import replicas
 from benchmarks.report import Report, show, show_notes, write_json
 from benchmarks.tasks import tasks
 from benchmarks.timing import timing
-from recall_server import logs
+from recall_server import telemetry
 from recall_server.domain.errors import RecallError
 from recall_server.domain.query import SearchMode
 from recall_server.domain.search.signals import PARTS
@@ -184,7 +184,7 @@ def path(
 
 def _on_each(engine: Engines, run: Callable[[str, Say], Awaitable[_T]]) -> list[_T]:
     """The results of a benchmark on each engine that is there; an error is printed."""
-    logs.configure("warning")
+    telemetry.configure_logs("warning")
     done: list[_T] = []
     for name in engine.names:
         try:

@@ -15,7 +15,7 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
 from starlette.applications import Starlette
 
-from recall_server import logs
+from recall_server import telemetry
 from recall_server.config import Settings
 from recall_server.lifecycle import stop_signal
 from recall_server.server import bound, listening
@@ -67,7 +67,7 @@ async def _serve() -> None:
 
 
 def main() -> None:
-    logs.configure("warning")
+    telemetry.configure_logs("warning")
     asyncio.run(_serve())
 
 

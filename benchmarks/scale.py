@@ -21,7 +21,7 @@ from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.ids import Namespace, namespace
-from recall_server.services.search.search import POOL_MIN
+from recall_server.services.search import POOL_MIN
 from recall_server.storage.index.vector_cache import Floats, unpacked
 
 SEED = 20260302

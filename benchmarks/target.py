@@ -16,7 +16,7 @@ import typer
 from starlette.types import ASGIApp
 
 from benchmarks.attacks import UNANSWERED, UNANSWERED_S
-from recall_server import logs
+from recall_server import telemetry
 from recall_server.api.app import create_app
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Arguments, Call, Mcp, Operation
@@ -146,7 +146,7 @@ def _slow_for_attacks(look_up: Callable[..., Any]) -> Callable[..., Any]:
 
 def main() -> None:
     settings = Settings()
-    logs.configure(settings.log_level)
+    telemetry.configure_logs(settings.log_level)
     socket.getaddrinfo = _slow_for_attacks(socket.getaddrinfo)
     app = _bare_app if BARE in sys.argv else _app
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=app))

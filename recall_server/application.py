@@ -1,6 +1,7 @@
 """The running server as one value: settings, store, services and worker."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,12 +10,38 @@ import structlog
 from recall_server.config import Settings
 from recall_server.domain.context import Runtime
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.integrations.extraction.extractor import Extractor, Judge
+from recall_server.domain.extraction import Extractor, Judge
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.issuers import Issuer
 from recall_server.integrations.keys import ServerKey
-from recall_server.services import Services
-from recall_server.services.memory.indexing import ItemEmbedder
+from recall_server.services.audit import Audit
+from recall_server.services.audit.verification import Checkpoints, Verification
+from recall_server.services.auth import Access, OpenAnswers
+from recall_server.services.auth.signed_tokens import Delegation
+from recall_server.services.erasure import Erase, Holds
+from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.erasure.purge import Purge
+from recall_server.services.erasure.purge_source import Sources
+from recall_server.services.limits import ModelKeys
+from recall_server.services.memory.indexing import Embedding, ItemEmbedder
+from recall_server.services.memory.ingest import Ingest
+from recall_server.services.memory.intents import Intents
+from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.subject_aliases import Aliases
+from recall_server.services.memory.texts import Texts
+from recall_server.services.memory.undo import Changes
+from recall_server.services.metrics import Metrics
+from recall_server.services.retention import Retention
+from recall_server.services.search.recall import Recall
 from recall_server.services.supervision import Supervisor
+from recall_server.services.tasks import Tasks
+from recall_server.services.tasks.consolidate import Consolidate
+from recall_server.services.tasks.push import Push
+from recall_server.services.tasks.recheck import Recheck
+from recall_server.services.tasks.reviews import Quarantine, Reviews
+from recall_server.services.transfer import Export
+from recall_server.services.transfer.importing import Import
+from recall_server.services.webhooks import Registrations
 from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
@@ -23,6 +50,43 @@ log = structlog.get_logger()
 
 # A probe must be answered within a second, whatever the database does.
 READY_S = 0.8
+
+
+@dataclass(frozen=True)
+class Services:
+    access: Access
+    aliases: Aliases
+    audit: Audit
+    changes: Changes
+    checkpoints: Checkpoints
+    consolidate: Consolidate
+    delegation: Delegation
+    embedding: Embedding
+    erase: Erase
+    export: Export
+    importing: Import
+    holds: Holds
+    ingest: Ingest
+    intents: Intents
+    ledger: Ledger
+    model_keys: ModelKeys
+    metrics: Metrics
+    open_answers: OpenAnswers
+    # The digest by which log lines name a namespace.
+    log_name: Callable[[Namespace], str]
+    verification: Verification
+    purge: Purge
+    push: Push
+    quarantine: Quarantine
+    rebuild: Rebuild
+    recall: Recall
+    retention: Retention
+    recheck: Recheck
+    reviews: Reviews
+    sources: Sources
+    tasks: Tasks
+    texts: Texts
+    webhooks: Registrations
 
 
 @dataclass(repr=False)  # it would spell out every setting and service

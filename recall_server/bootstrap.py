@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
 from recall_server import factories, shipped
-from recall_server.application import Application
+from recall_server.application import Application, Services
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.erasure import Digests
+from recall_server.domain.extraction import Extractor, Judge, Merger
 from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
@@ -21,11 +22,9 @@ from recall_server.domain.task import Job
 from recall_server.domain.text.passages import cut_again
 from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.integrations.embeddings import Embedder
-from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.keys import CURSORS, Cursors, Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
-from recall_server.services import Services
 from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
 from recall_server.services.auth import Access, OpenAnswers
@@ -47,8 +46,8 @@ from recall_server.services.memory.texts import Texts
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Days, Retention
+from recall_server.services.search.hits import Reranking
 from recall_server.services.search.recall import Recall
-from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
 from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate

@@ -438,15 +438,11 @@ class Settings(ModelSettings, ThresholdSettings):
         return (*sources,)
 
     @field_validator(
-        "allowed_hosts", "allowed_origins", "push_allowed_hosts", "secret_key", mode="before"
+        *("allowed_hosts", "allowed_origins", "push_allowed_hosts", "secret_key", "mcp_toolsets"),
+        mode="before",
     )
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-    @field_validator("mcp_toolsets", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
         return (
             [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
         )

@@ -66,8 +66,7 @@ async def secrets(built: Application) -> Finding:
     """
     sealed = False
     if not built.settings.secret_key:
-        namespaces = await built.store.autocommit(None).erasures.namespaces()
-        for namespace in namespaces:
+        for namespace in await built.store.autocommit(None).erasures.namespaces():
             async with built.store.transaction(namespace, write=False) as tx:
                 if sealed := await tx.pushes.any_sealed():
                     break
@@ -75,9 +74,8 @@ async def secrets(built: Application) -> Finding:
         "push_secrets",
         "the secrets of push can be opened, or there are none",
         warn="there are tokens or credentials for push, and no key that opens them: nothing is "
-        "delivered there. Put back RECALL_SECRET_KEY."
-        if sealed
-        else None,
+        "delivered there. Put back RECALL_SECRET_KEY.",
+        when=sealed,
     )
 
 
@@ -99,17 +97,15 @@ async def vectors(built: Application) -> Finding:
     """
     lacking = 0
     if built.embedder is not None:
-        namespaces = await built.store.autocommit(None).erasures.namespaces()
-        for namespace in namespaces:
+        for namespace in await built.store.autocommit(None).erasures.namespaces():
             lacking += await built.services.embedding.lacking(namespace)
     waiting = (await metrics.server_stats(built.store)).backlog.pending_embeddings
     return judged(
         "vectors",
         "what is stored has vectors, or gets them",
         warn=f"about {lacking} items have no vector of this embedder: a search finds them by their "
-        "words alone. Run `recall reembed`."
-        if lacking and not waiting
-        else None,
+        "words alone. Run `recall reembed`.",
+        when=bool(lacking and not waiting),
     )
 
 
@@ -270,9 +266,8 @@ def _unknown() -> Finding:
         "unknown_settings",
         "every variable RECALL_* is a setting",
         warn=f"no setting has the name {', '.join(unknown)}: it changes nothing. Correct it, or "
-        "take it out of the environment."
-        if unknown
-        else None,
+        "take it out of the environment.",
+        when=bool(unknown),
     )
 
 
@@ -282,17 +277,15 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         "address",
         f"{settings.host} cannot be reached from elsewhere",
         warn=f"{settings.host} can be reached by others, without TLS: tokens can be read on the "
-        "way. Put a TLS proxy before it and listen on 127.0.0.1."
-        if settings.public
-        else None,
+        "way. Put a TLS proxy before it and listen on 127.0.0.1.",
+        when=settings.public,
     )
     yield judged(
         "erasure_file",
         f"erasures are noted in {settings.erasure_path}",
         warn="erasures are noted in the database alone: an old backup of it would be served with "
-        "all that was erased since. Set RECALL_ERASURE_FILE."
-        if settings.erasure_path is None
-        else None,
+        "all that was erased since. Set RECALL_ERASURE_FILE.",
+        when=settings.erasure_path is None,
     )
     yield _hosts(settings)
     wide = [
@@ -304,9 +297,8 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         "allowed_origins",
         "web pages are let in by name, and over TLS",
         warn=f"RECALL_ALLOWED_ORIGINS has {', '.join(wide)}: anybody on the way can act as "
-        "it. Name https:// origins."
-        if wide
-        else None,
+        "it. Name https:// origins.",
+        when=bool(wide),
     )
 
 

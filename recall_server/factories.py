@@ -10,7 +10,7 @@ from recall_server.config import Settings, is_address
 from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.domain.extraction import Role
+from recall_server.domain.extraction import Extractor, Judge, Merger, Role
 from recall_server.integrations import llm
 from recall_server.integrations.audit_files import (
     CheckpointFile,
@@ -25,7 +25,6 @@ from recall_server.integrations.embeddings import (
     SentenceEmbedder,
     StaticEmbedder,
 )
-from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.issuers import Issuer, check_issuer, load_issuers
 from recall_server.integrations.keys import ServerKey
 from recall_server.integrations.llm import ModelApi

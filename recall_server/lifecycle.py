@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from recall_server import __version__, logs
+from recall_server import __version__, telemetry
 from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
@@ -22,7 +22,7 @@ from recall_server.domain.search.fact_question import load as load_fact_question
 from recall_server.domain.text.terms import load as load_terms
 from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
 from recall_server.services.supervision import beside
-from recall_server.tracing import send_spans
+from recall_server.telemetry import send_spans
 
 # Seconds between two writes of the health file.
 HEALTH_S = 5.0
@@ -52,7 +52,7 @@ async def checked_and_loaded(
         await loading
     else:
         what = "the rules for secrets, compiled once on a machine"
-        logs.tell("loading", f"recall is loading {what}: a few seconds.", what=what)
+        telemetry.tell("loading", f"recall is loading {what}: a few seconds.", what=what)
     built.loading = loading
     if built.embedder is not None:
         await built.embedder.load()
@@ -168,7 +168,7 @@ async def work(settings: Settings) -> None:
         showing_health(built),
         probing(settings, with_metrics(built)) as port,
     ):
-        logs.tell(
+        telemetry.tell(
             "worker_started",
             f"recall {__version__} runs jobs: {settings.worker_jobs} at once.   stop: Ctrl-C",
             engine=built.store.engine,

@@ -23,7 +23,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from recall_server import logs
+from recall_server import telemetry
 from recall_server.api.app import create_app
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
 from recall_server.api.probes import probing, with_metrics
@@ -40,7 +40,7 @@ from recall_server.lifecycle import (
     showing_health,
     stop_signal,
 )
-from recall_server.local.server import clients_of, published
+from recall_server.local import clients_of, published
 from recall_server.services.limits import network_of
 from recall_server.services.supervision import beside
 
@@ -410,7 +410,7 @@ async def serve(
                     announce(address, built)
                     await stop.wait()
                 built.stopping = True
-                logs.tell(
+                telemetry.tell(
                     "stopping",
                     "recall is stopping, once calls under way have ended.",
                     delay_s=settings.stop_delay_s,

@@ -30,7 +30,7 @@ from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Holder
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
-from recall_server.tracing import tracer
+from recall_server.telemetry import tracer
 
 log = structlog.get_logger()
 

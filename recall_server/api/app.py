@@ -27,8 +27,13 @@ from recall_server.api.http import (
 )
 from recall_server.api.http import routes as routes_of
 from recall_server.api.mcp import McpServer, SseServer
-from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
-from recall_server.api.middleware.limits import CallLimits, Streams
+from recall_server.api.middleware.callers import (
+    METADATA_PATHS,
+    BearerAuth,
+    CallLimits,
+    Challenges,
+    Streams,
+)
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     RequestBody,
@@ -45,14 +50,13 @@ from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits import Rates
 from recall_server.services.supervision import beside
-from recall_server.tracing import tracer
+from recall_server.telemetry import tracer
 
 OPEN_PATHS = frozenset({*PROBES, CARD_PATH, JWKS_PATH, OPENAPI_PATH, DOCS_PATH, *METADATA_PATHS})
 """The paths that need no token, besides the routes of the registry that find their caller."""
 
 
 def create_app(application: Application, operations: Sequence[Operation] = OPERATIONS) -> ASGIApp:
-    """Return the protocols of an application behind the middleware."""
     settings, services = application.settings, application.services
     calls = Calls(services, settings.deadline_s)
     card = Card(

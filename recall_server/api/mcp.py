@@ -52,7 +52,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.middleware.limits import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
+from recall_server.api.middleware.callers import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
 from recall_server.api.middleware.request_validation import (
     MalformedBody,
     OutOfMemory,
@@ -362,7 +362,7 @@ def _refusal(scope: Scope) -> Response | None:
             besides = {name: one for name, one in params.items() if name != "arguments"}
             if not has_more_values({**value, "params": besides}, VALUES_MAX):
                 return None
-    error = {"code": _INVALID_REQUEST, "message": "Send one JSON-RPC 2.0 request."}
+    error = {"code": INVALID_REQUEST, "message": "Send one JSON-RPC 2.0 request."}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
 
 
@@ -422,7 +422,6 @@ PING_S = 15
 LOOK_S = 1.0
 
 _VERSION = "mcp-protocol-version"
-_INVALID_REQUEST = -32600
 
 
 @dataclass(eq=False)
@@ -515,7 +514,7 @@ class SseServer:
             return  # to a notification
         if "jsonrpc" not in answer:  # clients of this transport do not know problems
             about = message.get("id") if isinstance(message, dict) else None
-            error = {"code": _INVALID_REQUEST, "message": str(answer.get("detail", ""))}
+            error = {"code": INVALID_REQUEST, "message": str(answer.get("detail", ""))}
             data = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
         result = answer.get("result")
         if isinstance(result, dict) and "protocolVersion" in result:

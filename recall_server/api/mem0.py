@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from recall_server.api import presenters
-from recall_server.api.operations import erasure, intents, memories, search, tokens
+from recall_server.api.operations import access, erasure, intents, memories, search
 from recall_server.api.operations.intake import Message, StoreMemory
 from recall_server.api.operations.operation import Arguments, Call, Caller, Http, Json, Operation
 from recall_server.domain.context import Context
@@ -255,7 +255,7 @@ def routes() -> Iterator[tuple[Operation, Http]]:
         yield operation, Http(hosted_method, PREFIX + hosted_path, **given)
 
     one, hosted_one = "/memories/{memory_id}", "/v1/memories/{memory_id}/"
-    yield tokens.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=("status",))
+    yield access.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=("status",))
     yield from both(
         memories.STORE_MEMORY, "POST", "/memories", "POST /v3/memories/add/",
         arguments=Add, present=_added, returns=("results", "status", "event_id"),

@@ -21,8 +21,7 @@ from recall_server.services.erasure import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.reviews import Answered, Proposed, Review
-from recall_server.storage.tables.tasks import PushConfig
-from recall_server.storage.tables.webhooks import Registration
+from recall_server.storage.tables.tasks import PushConfig, Registration
 
 
 def compact(value: Json) -> str:

@@ -70,7 +70,7 @@ async def tail(
     audit, ns = built.services.audit, namespace(chosen) if chosen is not None else None
     records = await audit.newest(ns, tail)
     if ns is not None:
-        await observed(built, ns, operations.audit.READ_AUDIT, records=len(records))
+        await observed(built, ns, operations.history.READ_AUDIT, records=len(records))
     rows = [
         {
             "at": record.at.isoformat(timespec="milliseconds"),
@@ -113,7 +113,7 @@ async def export(
     """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`."""
     ns = namespace(name)
     unused(out)
-    await observed(built, ns, operations.audit.EXPORT_AUDIT)
+    await observed(built, ns, operations.history.EXPORT_AUDIT)
     broken = None
     with written(out) as file, progress("records written") as on_progress:
         try:
@@ -137,7 +137,7 @@ async def checkpoint(built: Application, name: AnyName = None) -> None:
         wanted = [one async for one in services.verification.namespaces()]
     else:
         wanted = [namespace(name)]
-        await observed(built, wanted[0], operations.audit.CHECKPOINT_AUDIT)
+        await observed(built, wanted[0], operations.history.CHECKPOINT_AUDIT)
     if services.checkpoints.places:
         written = await services.checkpoints.write(wanted)
         typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
@@ -249,13 +249,13 @@ async def _verified(
         found = await services.verification.verify(ns, given, archives)
     except AuditBroken as error:
         try:
-            await observed(built, ns, operations.audit.VERIFY_AUDIT, broken_at=error.seq)
+            await observed(built, ns, operations.history.VERIFY_AUDIT, broken_at=error.seq)
         except Exception:  # noqa: BLE001  # a broken log may accept no more records
             typer.echo(
                 "recall: this verification could not be recorded in the audit log.", err=True
             )
         raise
-    await observed(built, ns, operations.audit.VERIFY_AUDIT, records=found.seq)
+    await observed(built, ns, operations.history.VERIFY_AUDIT, records=found.seq)
     return found
 
 

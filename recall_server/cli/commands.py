@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server import __version__, doctor, logs
+from recall_server import __version__, doctor, telemetry
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, light, maintenance, tokens, webhooks
+from recall_server.cli import importing, light, maintenance
+from recall_server.cli.access import create_token, tokens, webhooks
 from recall_server.cli.audit import app as audit
-from recall_server.cli.changes import changes, rebuild, recheck, timeline, undo
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
@@ -41,8 +41,17 @@ from recall_server.cli.memory import (
     show,
     stats,
     texts,
+    timeline,
 )
-from recall_server.cli.review import conflicts, quarantine, reviews
+from recall_server.cli.review import (
+    changes,
+    conflicts,
+    quarantine,
+    rebuild,
+    recheck,
+    reviews,
+    undo,
+)
 from recall_server.cli.shared import (
     AsJson,
     Create,
@@ -280,7 +289,7 @@ def demo(
     with importing():
         from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 
-    logs.configure("error")
+    telemetry.configure_logs("error")
     run(show(file, keep=keep))
 
 
@@ -313,10 +322,10 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Clients": {"install": install, **light.COMMANDS},
     "Access and record": {
-        "create-token": tokens.create_token,
-        "tokens": tokens.app,
+        "create-token": create_token,
+        "tokens": tokens,
         "audit": audit,
-        "webhooks": webhooks.app,
+        "webhooks": webhooks,
     },
     "Decisions and sources": {
         "reviews": reviews,
@@ -355,7 +364,7 @@ for panel, named in PANELS.items():
 def _announce(address: str, built: Application) -> None:
     where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
     embedder = built.embedder.model if built.embedder else "none"
-    logs.tell(
+    telemetry.tell(
         "serving",
         f"recall {__version__} serves {address}/mcp from {where}\n"
         f"  extractor {built.extractor.name}, embedder {embedder}\n"

@@ -112,22 +112,24 @@ async def _erase(
 ) -> Erased:
     erase = built.services.erase
     part = {"memory": erase.memory, "subject": erase.subject, "container": erase.container}
-    async with _noting_a_hold(built, ns, OPERATIONS[kind]) as context:
+    async with _recorded(built, ns, OPERATIONS[kind], dry_run=dry_run) as context:
         if not kind:
             return await erase.namespace(context, CONFIRMATION)
-        erased = await part[kind](context, named, dry_run=dry_run)
-        if dry_run:  # it has no transaction that its record could be in
-            await built.services.audit.write(context.entry)
-        return erased
+        return await part[kind](context, named, dry_run=dry_run)
 
 
 @asynccontextmanager
-async def _noting_a_hold(
-    built: Application, ns: Namespace, operation: Operation
+async def _recorded(
+    built: Application, ns: Namespace, operation: Operation, *, dry_run: bool
 ) -> AsyncIterator[Context]:
-    """Yield the context of an erasure. The audit log has a record if a hold refuses it."""
+    """Yield the context of an erasure. The audit log has a record if a hold refuses it, and of a
+    dry run, which has no transaction that its record could be in.
+    """
+    context = begin(built, ns, operation)
     try:
-        yield begin(built, ns, operation)
+        yield context
+        if dry_run:
+            await built.services.audit.write(context.entry)
     except OnHold as error:
         refused = begin(built, ns, operation).entry
         refused.outcome, refused.code = Outcome.ERROR, error.code
@@ -139,7 +141,7 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     """Erase again what a database restored from a backup contains, and give new receipts."""
 
     async def act(built: Application) -> None:
-        shown = [one for _, one in await erased_again(built)]
+        shown = await erased_again(built)
         if as_json:
             print_json(shown)
             return
@@ -150,7 +152,7 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     in_application(db, act, restored=True)
 
 
-async def erased_again(built: Application) -> list[tuple[Namespace, dict[str, Any]]]:
+async def erased_again(built: Application) -> list[dict[str, Any]]:
     """Do every erasure of the ledger that the database does not know."""
     services, done = built.services, []
     for noted in await services.ledger.unknown(built.store):
@@ -160,7 +162,7 @@ async def erased_again(built: Application) -> list[tuple[Namespace, dict[str, An
     for ns, erased in done:
         one = presenters.erased(erased)
         one["receipt"], one["physical"] = await _purged(built, ns, erased)
-        shown.append((ns, one))
+        shown.append(one)
     return shown
 
 
@@ -353,10 +355,9 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
         _confirm(ns, f"This removes what came of it from {ns}; --dry-run shows what.", "removed")
 
     async def act(built: Application) -> None:
-        async with _noting_a_hold(built, ns, operations.erasure.PURGE_SOURCE) as context:
+        operation = operations.erasure.PURGE_SOURCE
+        async with _recorded(built, ns, operation, dry_run=dry_run) as context:
             found = await built.services.sources.purge(context, source, dry_run=dry_run)
-            if dry_run:  # it has no transaction that its record could be in
-                await built.services.audit.write(context.entry)
         if as_json:
             change_id = None if dry_run else context.entry.change
             print_json({**_as_json(found, dry_run=dry_run), "change_id": change_id})

@@ -12,9 +12,8 @@ from recall_server.cli.light import TokenFile, Url
 from recall_server.cli.shared import echo, fail, waiting
 from recall_server.domain.errors import RecallError
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.local import clients
+from recall_server.local import PROGRAM, clients
 from recall_server.local.clients import CLIENTS, Client
-from recall_server.local.server import PROGRAM
 
 
 def install(  # noqa: PLR0917  # options, each by its name

@@ -5,8 +5,8 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from recall_server.lifecycle import only_server
 from recall_server.services.transfer import importing
 from recall_server.storage import driver_for, inspection, migrations
 from recall_server.storage import sqlite as files
+from recall_server.storage.driver import Driver
 from recall_server.storage.migrations import Pending
 
 PENDING = 1
@@ -124,31 +125,34 @@ async def _distributed(chosen: Settings) -> list[str]:
 
 
 async def _tried(chosen: Settings, *, dry_run: bool) -> Pending:
-    driver, folder = driver_for(chosen.database), shipped("migrations")
-    try:
-        await driver.open()
+    folder = shipped("migrations")
+    async with _driver(chosen) as driver:
         if dry_run:
             await migrations.try_out(driver, folder, utc_now())
         return await migrations.pending(driver, folder)
-    finally:
-        await driver.close()
 
 
 async def _migrated(chosen: Settings, *, backup: bool) -> tuple[Pending, Path | None]:
     path, folder, copy = chosen.database, shipped("migrations"), None
     with only_server(chosen):
-        driver = driver_for(path)
-        try:
-            await driver.open()
+        async with _driver(chosen) as driver:
             steps = await migrations.pending(driver, folder)
             if backup and steps.names and isinstance(path, Path):
                 copy = path.with_name(f"{path.name}.before-{steps.names[0]}")
-                with progress("% copied") as on_progress:
-                    files.copy_to(path, copy, on_progress)
+                await _copied(path, copy)
             names = await migrations.migrate(driver, folder, utc_now())
             return Pending(names, steps.breaking), copy
-        finally:
-            await driver.close()
+
+
+@asynccontextmanager
+async def _driver(chosen: Settings) -> AsyncIterator[Driver]:
+    """Yield the open driver of the database, without its key and its tables being looked at."""
+    driver = driver_for(chosen.database)
+    try:
+        await driver.open()
+        yield driver
+    finally:
+        await driver.close()
 
 
 def backup(
@@ -158,7 +162,7 @@ def backup(
 ) -> None:
     """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom."""
     chosen = existing_settings(db)
-    if str(target) == "-":
+    if target == STDOUT:
         fail("A backup is a file of its own. Name one.")
     unused(target)
     if isinstance(chosen.database, str):
@@ -191,13 +195,8 @@ async def _copied(path: Path, target: Path) -> None:
 
 
 async def _dump(chosen: Settings, target: Path) -> list[str]:
-    driver = driver_for(chosen.database)
-    try:
-        await driver.open()
-        async with driver.migration() as connection:
-            user = await inspection.dumper(connection)
-    finally:
-        await driver.close()
+    async with _driver(chosen) as driver, driver.migration() as connection:
+        user = await inspection.dumper(connection)
     if user is None:
         raise DatabaseUnusable(
             "Nobody can dump the database, as row-level security is forced on its owner. Have a "
@@ -265,8 +264,7 @@ async def _restored(
     with only_server(chosen):
         new, old = (path.with_name(path.name + ending) for ending in (".restoring", ".replaced"))
         existed = path.exists()
-        with progress("% copied") as on_progress:
-            files.copy_to(file, new, on_progress)
+        await _copied(file, new)
         # All work is done on the copy; the file that is served changes in one step.
         beside = {"key_file": chosen.key_path, "erasure_file": chosen.erasure_path}
         again = await _taken_back(chosen.model_copy(update={"db_path": new, **beside}))
@@ -282,12 +280,12 @@ async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
         # Begin at the first record since the backup: the records that a checkpoint confirms from
         # there on are gone.
         for ns in dict.fromkeys((*kept, *lacks)):
-            entry = begin(built, ns, operations.audit.RESTORE_BACKUP).entry
+            entry = begin(built, ns, operations.history.RESTORE_BACKUP).entry
             entry.counts["to_erase_again"] = lacks[ns]
             async with built.store.transaction(ns, entry=entry) as tx:
                 # A namespace that was made after the backup, and is erased again, has a log too.
                 await tx.access.add_namespace(built.runtime.now())
-        return [one for _, one in await erased_again(built)]
+        return await erased_again(built)
 
 
 @dataclass(frozen=True)
@@ -459,7 +457,7 @@ def _show(report: importing.Report, *, as_json: bool) -> None:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[BinaryIO]:
-    if str(file) == "-":
+    if file == STDOUT:
         yield sys.stdin.buffer
         return
     try:

@@ -1,8 +1,10 @@
 """`recall reviews`, `conflicts` and `quarantine`: show and answer what waits for a person's
-decision.
+decision. `recall changes`, `undo`, `recheck` and `rebuild`: list what changed in a
+namespace, undo it, and derive all of it again.
 """
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
@@ -14,19 +16,23 @@ from recall_server.cli.shared import (
     AsJson,
     Name,
     begin,
+    decided,
     echo,
+    existing,
     fail,
     observed,
     print_done,
     print_json,
     print_table,
+    progress,
     with_application,
 )
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
-from recall_server.domain.ids import namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
 from recall_server.domain.text.cleaning import visible
+from recall_server.services.memory.derivation import NAMED_MAX
 from recall_server.services.tasks.reviews import SUSPECTS_MAX
 
 reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
@@ -209,3 +215,159 @@ def release(_: Json, *, id_: Listed) -> str:
 def reject(_: Json, *, id_: Listed) -> str:
     """Keep the turn hidden for good."""
     return f"Rejected {id_}."
+
+
+@asks(operations.history.LIST_CHANGES)
+def changes(page: Json) -> None:
+    """List what jobs, tasks, imports and calls changed, newest first."""
+    rows = [
+        {
+            "id": one["id"],
+            "at": one["at"],
+            "operation": one["operation"],
+            "what": ", ".join(f"{count} {kind}" for kind, count in one["counts"].items()),
+            "": "undone" if one["undone"] else "",
+            "decided": "; ".join(map(decided, one["decisions"])),
+        }
+        for one in page["changes"]
+    ]
+    if not any(one["decided"] for one in rows):
+        for one in rows:
+            del one["decided"]
+    print_table(rows, "Nothing has changed.")
+    if page["next_before"] is not None:
+        echo(f"There are more: --before {page['next_before']}")
+
+
+@asks(operations.reviews.RECHECK_MEMORIES)
+def recheck(done: Json) -> str:
+    """Compare the believed memories with each other again, in the background."""
+    return f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
+
+
+@asks(operations.history.UNDO_CHANGE)
+def undo(
+    done: Json,
+    *,
+    change_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHANGE", help="The id of a task, a job, or a change from `changes`."
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    with_dependents: Annotated[
+        bool, typer.Option("--with-dependents", help="Also undo later changes that rest on it.")
+    ] = False,
+) -> None:
+    """Take back what a task, job, import or call changed; an undo can be undone."""
+    verb = "would be" if dry_run else "are"
+    memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
+    for one in done["undone"]:
+        echo(f"{'would undo' if dry_run else 'undone'} {one}")
+    echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
+    echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
+    if done["change_id"] is not None:
+        echo(f"To have it again, undo {done['change_id']}.")
+
+
+@with_application
+async def rebuild(
+    built: Application,
+    name: Name,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Only compare; exit with 1 on a difference.")
+    ] = False,
+    reextract: Annotated[
+        bool, typer.Option("--reextract", help="Read the texts with the rules of this release.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Derive memories and the index again from the texts and the events, compare them with what
+    is read, and mend what differs; after an interruption, run it again to continue. No model is
+    called. Exits with 1 if something differs that it cannot mend.
+    """
+    ns = await existing(built, name)
+    rebuilding = built.services.rebuild
+    operation = operations.history.REBUILD_NAMESPACE
+    shown: dict[str, Any] = {}
+    if reextract and not diff:
+        with progress("texts") as on_progress:
+            done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
+        shown["reextracted"] = asdict(done)
+    context = begin(built, ns, operation, read_only=diff)
+    with progress("memories and texts derived") as on_progress:
+        act = rebuilding.compare if diff else rebuilding.mend
+        compared = await act(context, on_progress)
+    if diff:
+        await built.services.audit.note(context.entry)
+        await built.services.audit.reads.flush()
+    shown["compared"] = {**asdict(compared), "same": compared.same}
+    if as_json:
+        print_json(shown)
+    else:
+        _tell(shown, ns, diff=diff)
+    if compared.relations or compared.unmade or (diff and not compared.same):
+        raise typer.Exit(1)
+
+
+def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
+    if done := shown.get("reextracted"):
+        echo(
+            f"{done['texts']} texts were read again: {done['added']} memories added, "
+            f"{done['superseded']} superseded, {done['deprecated']} deprecated."
+        )
+        if done["added"] or done["superseded"] or done["deprecated"]:
+            echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
+    one = shown["compared"]
+    if one["resumed"]:
+        echo(f"Continued: {one['resumed']} memories and texts were derived before.")
+    echo(f"read     {one['digest']}\nderived  {one['rebuilt']}")
+    if one["untold"]:
+        echo(
+            f"Whether the words of {one['untold']} memories were altered cannot be told: an older "
+            "release recorded no digest of them. "
+            + ("`recall rebuild` records it." if diff else "It is recorded from now on.")
+        )
+    if one["vectors"]:
+        echo(f"{one['vectors']} items have no vector yet: a job makes it, or `recall reembed`.")
+    if one["same"]:
+        echo(f"{one['memories']} memories and the index are as the texts and events say.")
+        return
+    named = len(one["different"])
+    echo(
+        f"{'Different' if diff else 'Mended'}: the states of {_at_most(named)} memories, "
+        f"{one['items']} items and {one['words']} words of the index, {one['counts']} counts, "
+        f"{one['disputes']} sides of disputes, the labels of {_at_most(len(one['labels']))} "
+        f"memories, {one['restated']} relations, {one['broken']} vectors."
+    )
+    for memory_id in (*one["different"], *one["labels"]):
+        echo(f"  {memory_id}")
+    _tell_unmended(one)
+
+
+def _tell_unmended(one: dict[str, Any]) -> None:
+    unmade = one["unmade"]
+    if again := [memory_id for memory_id in one["altered"] if memory_id not in unmade]:
+        verb = "Written again" if one["repaired"] else "To be written again"
+        echo(f"{verb} as their texts and events say: the rows of {len(again)} memories.")
+        for memory_id in again:
+            echo(f"  {memory_id}")
+    if unmade:
+        echo(
+            f"Not as recorded: the text, type, fact or citations of {len(unmade)} memories. "
+            "Restore a backup; or store what they said anew, and erase what is left of them."
+        )
+        for memory_id, why in unmade.items():
+            echo(f"  {memory_id}  {why}")
+    if one["relations"]:
+        echo(
+            f"Not as the events say: {_at_most(len(one['relations']))} relations. State a lost one "
+            "again; one that nobody stated goes with an erasure of one of its memories."
+        )
+        for from_id, to_id, kind in one["relations"]:
+            echo(f"  {from_id} {kind} {to_id}")
+
+
+def _at_most(named: int) -> str:
+    return f"{named} or more" if named >= NAMED_MAX else str(named)

@@ -27,7 +27,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from recall_server import logs
+from recall_server import local as local_server
+from recall_server import telemetry
 from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
@@ -38,7 +39,6 @@ from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.keys import Jwk
-from recall_server.local import server as local_server
 from recall_server.storage.sqlite import sync_path
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ def settings(db: str | None, **given: Any) -> Settings:
     if db is not None and "://" not in db and chosen.db_url is not None:
         # An option takes precedence over the environment, RECALL_DB_URL included.
         chosen = chosen.model_copy(update={"db_url": None})
-    logs.configure(chosen.log_level)
+    telemetry.configure_logs(chosen.log_level)
     return chosen
 
 
@@ -186,7 +186,7 @@ def in_application(
     """
     chosen = existing_settings(db) if create is None else new_settings(db, create=create)
     if "log_level" not in chosen.model_fields_set:
-        logs.configure("warning")  # people do not need the log lines of jobs
+        telemetry.configure_logs("warning")  # people do not need the log lines of jobs
 
     async def inside() -> None:
         async with open_application(chosen, restored=restored, migrating=False) as built:

@@ -21,6 +21,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
+from recall_server import local as local_server
 from recall_server.api import operations
 from recall_server.api.operations.operation import (
     INT64_MAX,
@@ -54,8 +55,7 @@ from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
-from recall_server.local import server as local_server
-from recall_server.local.server import Local
+from recall_server.local import Local
 
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
@@ -404,7 +404,7 @@ async def _on_server(
     ) as http:
         server = Server(http)
         if name:
-            own = (await server.ask(operations.tokens.WHOAMI))["namespace"]
+            own = (await server.ask(operations.access.WHOAMI))["namespace"]
             if own == taken and own != name:
                 raise Invalid(_FIRST)
             if own != name:

@@ -179,7 +179,6 @@ class Histories:
         return found
 
     def open_disputes(self, item_id: str) -> set[str]:
-        """Return the disputes that a memory is in."""
         found = self.in_disputes(item_id)
         return {dispute for dispute, known in found.items() if known.closed_at is None}
 

@@ -270,9 +270,7 @@ class Issuer(BaseModel):
             raise ValueError("give jwks_url or jwks_file, one of them")
         if self.issuer == OURS:
             raise ValueError("issuer: 'recall' is this server")
-        if self.typ.lower().removeprefix("application/") != ACCESS_TOKEN and (
-            not self.required_claims
-        ):
+        if _short(self.typ) != ACCESS_TOKEN and not self.required_claims:
             raise ValueError(
                 f"typ: other kinds than {ACCESS_TOKEN} need required_claims that tell an access "
                 "token from an ID token"

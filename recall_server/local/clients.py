@@ -19,7 +19,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from recall_server.domain.errors import Invalid
 from recall_server.domain.text.cleaning import finite, no_number, unique_names
-from recall_server.local.server import write_private
+from recall_server.local import write_private
 
 Command = Sequence[str]
 Entry = dict[str, Any]

@@ -39,7 +39,7 @@ from mcp.types import (
 
 from recall_server.config import LOOPBACK, is_address
 from recall_server.domain.errors import Invalid, RecallError, ServerUnreachable
-from recall_server.local.server import Local, read_token
+from recall_server.local import Local, read_token
 
 TIMEOUT = httpx2.Timeout(30.0, read=300.0)
 POLL_S = 0.05

@@ -24,20 +24,23 @@ from recall_server.domain.errors import (
     RateLimited,
     RecallError,
 )
-from recall_server.domain.extraction import Extraction, RejectedKey, Role, Usage
-from recall_server.domain.ids import Namespace
-from recall_server.domain.memory import Memory
-from recall_server.domain.plan import Question
-from recall_server.integrations.extraction.extractor import (
+from recall_server.domain.extraction import (
+    Extraction,
     Extractor,
     Judge,
     Judgement,
     Merged,
     Merger,
     Passage,
+    RejectedKey,
+    Role,
+    Usage,
 )
+from recall_server.domain.ids import Namespace
+from recall_server.domain.memory import Memory
+from recall_server.domain.plan import Question
 from recall_server.storage.store import Store
-from recall_server.tracing import tracer
+from recall_server.telemetry import tracer
 
 MINUTE_S = 60
 KEYS_MAX = 100_000

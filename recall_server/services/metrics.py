@@ -22,10 +22,9 @@ from prometheus_client import (
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import RecallError
-from recall_server.domain.extraction import Usage
+from recall_server.domain.extraction import Judgement, Usage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.task import JobState
-from recall_server.integrations.extraction.extractor import Judgement
 from recall_server.services.memory.indexing import EMBED
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.store import Store

@@ -40,7 +40,7 @@ from recall_server.integrations.keys import Sealer
 from recall_server.integrations.webhook import Webhook, pause
 from recall_server.services.auth import stands
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.webhooks import Registration, WebhookEvent
+from recall_server.storage.tables.tasks import Registration, WebhookEvent
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from recall_server.domain.memory import Fact
 from recall_server.domain.permissions import Bearer
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
@@ -42,6 +43,14 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(items)
     while some := list(islice(left, size)):
         yield some
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the second of each pair, in lists by the first."""
+    found: dict[K, list[T]] = {}
+    for key, one in pairs:
+        found.setdefault(key, []).append(one)
+    return found
 
 
 @dataclass(frozen=True)

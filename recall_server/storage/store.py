@@ -23,15 +23,13 @@ from recall_server.storage.tables.access import Access, Rates, Server, Spend, Su
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
-from recall_server.storage.tables.erasure import Erasures, ErasureScan
+from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents, Rebuilt
-from recall_server.storage.tables.sources import Sources
-from recall_server.storage.tables.tasks import Pushes, TaskTable
-from recall_server.storage.tables.webhooks import Webhooks
-from recall_server.tracing import tracer
+from recall_server.storage.tables.tasks import Pushes, TaskTable, Webhooks
+from recall_server.telemetry import tracer
 
 
 @dataclass(eq=False)

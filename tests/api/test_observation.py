@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from prometheus_client.parser import text_string_to_metric_families
 
 from recall_server.api.probes import with_metrics
-from recall_server.tracing import NOT_RECORDED, send_spans, tracer
+from recall_server.telemetry import NOT_RECORDED, send_spans, tracer
 from tests.support.engines import on_sqlite
 from tests.support.logs import real_logs
 from tests.support.paths import ROOT

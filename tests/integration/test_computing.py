@@ -14,11 +14,11 @@ import pytest
 
 from recall_server.domain.context import Compute
 from recall_server.domain.episode import Episode
+from recall_server.domain.extraction import Passage
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations import computing
 from recall_server.integrations.computing import NICENESS, NICENESS_OF_MERGES, computing_process
-from recall_server.integrations.extraction.extractor import Passage
 from recall_server.integrations.extraction.rules import RulesExtractor
 from recall_server.services.memory.episodes import prepare, prepared
 from tests.support.processes import Server, calling, new_token

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from recall_server import logs
+from recall_server import telemetry
 from tests.interop import a2a_js, a2a_proof, conformance, inspector, remote
 from tests.interop.a2a_proof import ProofUnusable, Verification
 from tests.interop.node import Node, NodeUnusable, installed
@@ -40,7 +40,7 @@ def main() -> int:
     if unknown := suites - set(SUITES):
         print(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
         return 2
-    logs.configure("error")
+    telemetry.configure_logs("error")
     # The suites do on purpose what the SDK warns of.
     logging.getLogger("mcp").setLevel(logging.ERROR)
     started = time.monotonic()

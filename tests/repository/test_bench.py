@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
 from benchmarks.texts import Texts
+from recall_server.domain.extraction import Passage
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.integrations.extraction.extractor import Passage
 from recall_server.integrations.extraction.rules import RulesExtractor
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -235,7 +235,7 @@ BREAKAGES = (
     Breakage(
         "code-of-the-folder",
         "that no program runs code from the folder in which it is started",
-        "recall_server.local.server:_PYTHON",
+        "recall_server.local:_PYTHON",
         Value("(sys.executable,)"),
         (
             "tests/security/test_local_files.py::test_no_code_is_run_that_lies_beside_the_database_or_in_the_folder_of_a_client",
@@ -376,7 +376,7 @@ BREAKAGES = (
     Breakage(
         "anonymous-without-limit",
         "that calls without a token have a limit",
-        "recall_server.api.middleware.auth:BearerAuth.__call__",
+        "recall_server.api.middleware.callers:BearerAuth.__call__",
         Instead("_too_many", "None"),
         (
             "tests/security/test_before_the_token.py::test_every_path_that_needs_no_token_has_a_limit_by_address[sqlite-/v1/receipts/receipt_0]",
@@ -385,7 +385,7 @@ BREAKAGES = (
     Breakage(
         "bodies-before-tokens",
         "that no body is read before the token is known",
-        "recall_server.api.middleware.auth:BearerAuth.__call__",
+        "recall_server.api.middleware.callers:BearerAuth.__call__",
         Instead("_bearer", "[_bearer(scope), [await receive() for _ in range(9)]][0]"),
         (
             "tests/security/test_before_the_token.py::test_a_body_is_not_waited_for_before_the_token_is_known[/mcp-sqlite]",

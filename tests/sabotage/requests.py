@@ -123,7 +123,7 @@ BREAKAGES = (
     Breakage(
         "streams-outlive-tokens",
         "that a stream ends with its token",
-        "recall_server.api.middleware.limits:Streams._look",
+        "recall_server.api.middleware.callers:Streams._look",
         Without("over", "set"),
         (
             "tests/security/test_streams.py::test_a_stream_ends_when_its_token_is_revoked_by_another_process[sqlite-JSONRPC]",

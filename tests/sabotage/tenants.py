@@ -150,7 +150,7 @@ BREAKAGES = (
     Breakage(
         "statistics-beyond-scope",
         "that words and speakers count for a limited token within its scope only",
-        "recall_server.services.search.search:prepare",
+        "recall_server.services.search:prepare",
         Never("limited"),
         (
             "tests/security/test_scope_is_the_world.py::test_words_and_speakers_beyond_the_scope_do_not_show_in_scores[sqlite]",

@@ -7,12 +7,11 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.extraction import Usage
+from recall_server.domain.extraction import Judgement, Usage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.extractor import Judgement
 from recall_server.integrations.extraction.language_model import ModelExtractor
 from recall_server.integrations.llm import CALL_TOKENS_MAX
 from recall_server.integrations.llm.claude_api import ClaudeApi

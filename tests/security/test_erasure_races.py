@@ -13,10 +13,9 @@ from recall_server.domain.errors import (
     ErasedContent,
     NotUndoable,
 )
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Passage
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import OPERATOR
-from recall_server.integrations.extraction.extractor import Passage
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.erasure import NOTHING, erase_all, rows, select

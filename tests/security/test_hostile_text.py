@@ -24,13 +24,12 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Source, Span, Utterance
 from recall_server.domain.errors import NotFound, Stale
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Passage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.query import Query
 from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Outcome, Request
-from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.reviews import Suspects
 from tests.support.application import Open, settings_for

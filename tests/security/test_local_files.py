@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from recall_server import local as local_server
 from recall_server.domain.errors import Invalid, ServerUnreachable
-from recall_server.local import server
+from recall_server.local import PROGRAM, Local, private_file
 from recall_server.local.clients import BACKUP, CLIENTS, added
-from recall_server.local.server import PROGRAM, Local, private_file
 from tests.support.stdio import Home
 
 pytest_plugins = ("tests.support.stdio",)
@@ -45,14 +45,14 @@ def test_an_address_that_others_can_write_is_not_believed(
 ) -> None:
     """The client would send its token to whoever wrote the file."""
     with planted(database.with_name("recall.db.address"), mode):
-        assert server.address_of(database) == (ADDRESS if believed else None)
+        assert local_server.address_of(database) == (ADDRESS if believed else None)
 
 
 def test_an_address_behind_a_link_is_not_believed(database: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     with planted(elsewhere):
         database.with_name("recall.db.address").symlink_to(elsewhere)
-        assert server.address_of(database) is None
+        assert local_server.address_of(database) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -60,7 +60,7 @@ def test_an_address_of_another_user_is_not_believed(database: Path) -> None:
     path = database.with_name("recall.db.address")
     with planted(path):
         os.chown(path, 12_345, 12_345)
-        assert server.address_of(database) is None
+        assert local_server.address_of(database) is None
 
 
 def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> No
     theirs.write_text("theirs")
     part = database.with_name(f"recall.db.address.{os.getpid()}")
     part.symlink_to(theirs)
-    with pytest.raises(OSError, match="symbolic"), server.published(database, ADDRESS):
+    with pytest.raises(OSError, match="symbolic"), local_server.published(database, ADDRESS):
         pass
     assert theirs.read_text() == "theirs"
     part.unlink()
-    with server.published(database, ADDRESS):
-        assert server.address_of(database) == ADDRESS
+    with local_server.published(database, ADDRESS):
+        assert local_server.address_of(database) == ADDRESS
 
 
 def started(command: Sequence[str], folder: Path, home: Home) -> str:
@@ -154,8 +154,8 @@ def test_a_token_of_the_local_server_that_others_can_read_is_refused(
     database: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int, taken: bool
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    path = server.token_file(database)
-    server.write_private(path, "rcl_secret")
+    path = local_server.token_file(database)
+    local_server.write_private(path, "rcl_secret")
     path.chmod(mode)
     if taken:
         assert Local(database).token() == "rcl_secret"
@@ -169,7 +169,7 @@ def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> N
     theirs, path = tmp_path / "theirs", tmp_path / "token"
     theirs.write_text("theirs")
     path.symlink_to(theirs)
-    server.write_private(path, "rcl_secret")
+    local_server.write_private(path, "rcl_secret")
     assert (theirs.read_text(), path.read_text(), path.is_symlink()) == (
         "theirs",
         "rcl_secret",
@@ -177,7 +177,7 @@ def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> N
     )
     path.with_name(f"token.{os.getpid()}.part").symlink_to(theirs)
     with pytest.raises(FileExistsError):
-        server.write_private(path, "rcl_secret")
+        local_server.write_private(path, "rcl_secret")
     assert theirs.read_text() == "theirs"
 
 

@@ -14,7 +14,7 @@ from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, MemoryNotFound, NotRestorable
-from recall_server.domain.extraction import Extraction
+from recall_server.domain.extraction import Extraction, Passage
 from recall_server.domain.memory import Status
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import OPERATOR
@@ -22,7 +22,6 @@ from recall_server.domain.plan import Choice
 from recall_server.domain.query import Query
 from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Request, Task, TaskState
-from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.erasure.purge_source import BadSource, Purged
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open, settings_for

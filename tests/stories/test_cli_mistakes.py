@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.local import server
+from recall_server import local as local_server
 from tests.support.cli import invoked, recall, refused, spawned
 from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.processes import free_port
@@ -282,9 +282,9 @@ def test_where_there_is_no_database_that_of_the_clients_is_named() -> None:
     after = recall("tokens", "list")
 
     refused(before, "DATABASE_UNUSABLE", "recall serve")
-    refused(after, "DATABASE_UNUSABLE", "recall serve", str(server.database()))
-    assert str(server.database()) not in before.err
-    assert recall("tokens", "list", "--db", server.database()).code == 0
+    refused(after, "DATABASE_UNUSABLE", "recall serve", str(local_server.database()))
+    assert str(local_server.database()) not in before.err
+    assert recall("tokens", "list", "--db", local_server.database()).code == 0
 
 
 def test_a_hook_that_a_person_runs_says_who_runs_it() -> None:

@@ -19,12 +19,12 @@ import pytest
 from typer.main import get_command
 
 from docs import generate
+from recall_server import local as local_server
 from recall_server.api import operations
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.lifecycle import checked_and_loaded
-from recall_server.local import server
-from recall_server.local.server import Local
+from recall_server.local import Local
 from tests.support.application import settings_for
 from tests.support.cli import Said, clean_environment, recall, refused
 from tests.support.forked import forked
@@ -114,7 +114,7 @@ def test_every_argument_of_a_search_and_of_a_list_is_an_option() -> None:
     for name, operation, without in (
         ("search", operations.search.SEARCH_MEMORIES, {"container", "explain"}),
         ("list", operations.memories.INSPECT_MEMORIES, {"cursor"}),
-        ("texts", operations.texts.LIST_TEXTS, set()),
+        ("texts", operations.contents.LIST_TEXTS, set()),
     ):
         options = {one.name for one in commands.commands[name].params}
         assert operation.arguments.model_fields.keys() - without <= options, name
@@ -197,7 +197,7 @@ def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_pa
 
 
 def test_people_see_what_the_clients_of_this_machine_stored() -> None:
-    local = server.database()
+    local = local_server.database()
     local.parent.mkdir(parents=True)
     recall("create-token", "me", "--db", local, "--create")
     recall("add", "I'm allergic to penicillin.", "--db", local)
@@ -222,7 +222,7 @@ def test_the_first_text_begins_the_memory_that_the_clients_share() -> None:
     refused(wrong, "DATABASE_UNUSABLE", "mistyped.db")
     assert added.code == 0
     assert "allergic to penicillin" in listed.out
-    assert Local(server.database()).token().startswith("rcl_")
+    assert Local(local_server.database()).token().startswith("rcl_")
     assert not [*Path().iterdir()]
 
 

@@ -210,6 +210,18 @@ def test_an_optional_setting_that_is_named_without_a_value_is_not_given(
     assert {name: getattr(settings, name) for name in optional} == dict.fromkeys(optional)
 
 
+def test_a_list_that_is_named_without_a_value_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the doctor takes "" for a key that opens secrets, and a request may have no origin."""
+    lists = [name for name, one in Settings.model_fields.items() if one.default == ()]
+    for name in lists:
+        monkeypatch.setenv(f"RECALL_{name.upper()}", "")
+    without = Settings()
+    monkeypatch.setenv("RECALL_ALLOWED_HOSTS", "one.example, ,two.example,")
+
+    assert [getattr(without, name) for name in lists] == [()] * 5
+    assert Settings().allowed_hosts == ("one.example", "two.example")
+
+
 def served_from(*options: str) -> str:
     """Return where `recall doctor` looks for the database, by its refusal of what is missing."""
     said = recall("doctor", *options)

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 from mcp import MCPError
 
-from recall_server.local.server import Local, published
+from recall_server.local import Local, published
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, MODERN, data, told
 from tests.support.processes import START_S, Server, free_port, until

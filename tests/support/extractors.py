@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.integrations.extraction.extractor import Passage
+from recall_server.domain.extraction import Candidate, Extraction, Passage
 
 
 class Scripted:

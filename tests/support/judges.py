@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from recall_server.domain.extraction import Usage
+from recall_server.domain.extraction import Judge, Judgement, Usage
 from recall_server.domain.plan import Choice, Question
-from recall_server.integrations.extraction.extractor import Judge, Judgement
 
 BY = "scripted/large/judge/1"
 

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import pytest
 import structlog
 
-from recall_server import logs as server_logs
+from recall_server import telemetry
 
 
 @contextmanager
 def real_logs(level: str = "debug") -> Iterator[None]:
     """Log as in production for as long as the block lasts."""
     with logs_restored():
-        server_logs.configure(level)
+        telemetry.configure_logs(level)
         yield
 
 

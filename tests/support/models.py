@@ -29,8 +29,8 @@ from starlette.types import Receive, Scope, Send
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.extraction import Passage
 from recall_server.integrations.embeddings import Vectors
-from recall_server.integrations.extraction.extractor import Passage
 
 
 class Manner(Enum):

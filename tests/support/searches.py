@@ -9,8 +9,8 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import Hit, Query, Scores, SearchMode
 from recall_server.domain.search import ranking
+from recall_server.services import search
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.search import search
 from tests.support.conversation import ALICE, context
 from tests.support.runtime import NOON
 
@@ -44,7 +44,7 @@ async def looked(
     prepared = await search.prepare(tx, application.embedder, namespace, query)
     found = await search.retrieve(tx, application.embedder, prepared, NOON)
     found = await search.finalize(tx, found, query)
-    return ranking.fit_budget(found.hits(), query.max_tokens)
+    return ranking.fit_budget(found.hits(), query.max_tokens, ranking.tokens)
 
 
 async def asked(application: Application, question: str, **query: Any) -> list[Hit]:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from recall_server.application import Application
 from recall_server.domain.episode import Source, Span
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Passage
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import context, drained, memories
 

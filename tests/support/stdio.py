@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.client import ConnectMode
 from platformdirs import user_cache_path
 
-from recall_server.local.server import address_of, private, write_private
+from recall_server.local import address_of, private, write_private
 from tests.support.mcp_clients import LEGACY
 from tests.support.processes import START_S, environment, new_token, until
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from recall_server import logs
+from recall_server import telemetry
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.audit import AuditEntry
@@ -391,5 +391,5 @@ async def _insist(built: Application) -> None:
 
 if __name__ == "__main__":
     # To standard error: what is printed is what was done.
-    logs.configure("info")
+    telemetry.configure_logs("info")
     asyncio.run(main(*sys.argv[1:]))

@@ -14,7 +14,7 @@ from recall_server.application import Application
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.webhook import WebhookKind
-from recall_server.storage.tables.webhooks import Registration
+from recall_server.storage.tables.tasks import Registration
 from tests.support.receivers import Received, Receiver, loopback
 from tests.support.server import Running
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.query import Query, Scores, SearchMode, Step
 from recall_server.domain.search import signals
-from recall_server.domain.search.broad import TYPES, Broad
 from recall_server.domain.search.fact_question import Stated
 from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.question import TYPES, Broad
 from recall_server.domain.search.ranking import bm25, bm25_weights, bm25plus
 from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, WITHOUT_WORDS, Evidence
 from recall_server.domain.text.dates import Period

@@ -601,14 +601,14 @@ def test_a_token_is_four_characters() -> None:
 
 
 def test_what_does_not_fit_is_skipped_and_the_rest_keeps_its_order() -> None:
-    assert ids(fit_budget(lengths(8, 400, 8, 4, 4), 5)) == ["000", "002", "003"]
+    assert ids(fit_budget(lengths(8, 400, 8, 4, 4), 5, tokens)) == ["000", "002", "003"]
 
 
 def test_no_budget_is_no_limit() -> None:
     hits = lengths(8, 400)
 
-    assert fit_budget(hits, None) == hits
-    assert fit_budget(hits, 0) == []
+    assert fit_budget(hits, None, tokens) == hits
+    assert fit_budget(hits, 0, tokens) == []
 
 
 def test_the_caller_may_count_tokens_better() -> None:
@@ -620,7 +620,7 @@ def test_the_caller_may_count_tokens_better() -> None:
 def test_the_budget_is_never_exceeded(chars: list[int], max_tokens: int) -> None:
     hits = lengths(*chars)
 
-    fitting = fit_budget(hits, max_tokens)
+    fitting = fit_budget(hits, max_tokens, tokens)
 
     assert sum(map(tokens, fitting)) <= max_tokens
     assert sum(len(hit.item.text) for hit in fitting) <= 4 * max_tokens

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.local import transcripts
-from recall_server.local.transcripts import Message, Transcript
+from recall_server.cli import light
+from recall_server.cli.light import Message, Transcript
 
 CLAUDE = {"type": "user", "message": {"role": "user", "content": "I live in Porto."}}
 CODEX = {
@@ -80,7 +80,7 @@ def test_a_part_that_may_have_been_sent_is_sent_again_as_it_was(transcript: Tran
 def test_a_long_transcript_goes_in_parts(
     transcript: Transcript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transcripts, "PART_MESSAGES_MAX", 2)
+    monkeypatch.setattr(light, "PART_MESSAGES_MAX", 2)
     write(transcript.path, *[CLAUDE] * 5)
 
     assert [len(part.messages) for part in transcript.parts()] == [2, 2, 1]

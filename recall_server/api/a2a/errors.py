@@ -68,8 +68,8 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 
+# This comes after the import of the routes, since the two modules import each other.
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter  # isort: skip
-
 
 log = structlog.get_logger()
 
@@ -189,8 +189,6 @@ def refusal(scope: Scope, error: RecallError) -> JSONResponse:
         return JSONResponse(shown, plain.status_code, headers={"Cache-Control": "no-store"})
     return plain
 
-
-# This comes after the import of the routes, since the two modules import each other.
 
 OLD = "0.3"
 # The values that a request may have: enough for the longest answer that is taken. The SDK reads

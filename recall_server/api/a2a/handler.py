@@ -61,7 +61,7 @@ from recall_server.api.a2a.errors import (
 )
 from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
 from recall_server.api.http import Endpoint
-from recall_server.api.middleware.limits import Streams, turn_of
+from recall_server.api.middleware.callers import Streams, turn_of
 from recall_server.api.middleware.request_validation import RewrittenJson, UnsupportedMedia
 from recall_server.api.operations import reviews, tasks
 from recall_server.api.operations.operation import (

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.limits import BUSY_AGAIN_S, Refusal
+from recall_server.api.middleware.callers import BUSY_AGAIN_S, Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.api.operations.operation import BODY_METHODS, CALLER
 from recall_server.domain.errors import (

@@ -4,11 +4,11 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.operations.operation import Arguments, Call, Caller, Http, Mcp, Operation
+from recall_server.application import Services
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import NONE, Rights, Scope
-from recall_server.services import Services
 from recall_server.services.erasure import Collected, Erased
 
 TARGETS = frozenset({"memory_id", "subject", "container"})

@@ -3,7 +3,7 @@ conversation is stored when it has ended.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePosixPath, PureWindowsPath
@@ -17,7 +17,7 @@ from recall_server.domain.ids import NONE
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import Scope
 from recall_server.domain.query import Hit, Query
-from recall_server.domain.search.ranking import text_tokens
+from recall_server.domain.search.ranking import fit_budget, text_tokens
 from recall_server.domain.security.trust import Trust, Witness, witness
 
 ITEMS_MAX = 4
@@ -76,7 +76,9 @@ async def answer(call: Call, given: AnswerHook) -> Json:
         lines = await _latest(call, given.container())
     else:
         lines = await _found(call, given)
-    kept = _fitting(lines)
+    # They fit together with the head, each with its end of line.
+    left = TOKENS_MAX - text_tokens(HEAD)
+    kept = fit_budget(lines, left, lambda line: text_tokens(line) + 1)
     if not kept:
         return {}
     return {
@@ -86,16 +88,6 @@ async def answer(call: Call, given: AnswerHook) -> Json:
             "additionalContext": "\n".join((HEAD, *kept)),
         }
     }
-
-
-def _fitting(lines: Sequence[str]) -> list[str]:
-    """Return the lines that fit the budget together with the lines above them."""
-    left, kept = TOKENS_MAX - text_tokens(HEAD), []
-    for line in lines:
-        if (price := text_tokens(line) + 1) <= left:
-            kept.append(line)
-            left -= price
-    return kept
 
 
 async def _hand_in(call: Call, given: AnswerHook) -> None:

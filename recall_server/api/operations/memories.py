@@ -165,10 +165,12 @@ async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) 
 
 
 def _queued(stored: Stored, _: Arguments) -> Json:
-    masked = {"masked": stored.masked} if stored.masked else {}
-    if stored.accepted.cached:
-        return {"queued": False, "cached": True, "job_id": stored.accepted.job_id, **masked}
-    return {"queued": True, "job_id": stored.accepted.job_id, **masked}
+    accepted = stored.accepted
+    return {
+        **({"queued": False, "cached": True} if accepted.cached else {"queued": True}),
+        "job_id": accepted.job_id,
+        **({"masked": stored.masked} if stored.masked else {}),
+    }
 
 
 def _processed(stored: Stored, _: Arguments) -> Json:

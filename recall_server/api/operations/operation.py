@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema
 from starlette.types import Scope as Connection
 from structlog.contextvars import bound_contextvars
 
+from recall_server.application import Services
 from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.context import Context
 from recall_server.domain.errors import (
@@ -37,9 +38,8 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
-from recall_server.services import Services
 from recall_server.services.transfer import Reader
-from recall_server.tracing import Attributes, tracer
+from recall_server.telemetry import Attributes, tracer
 
 INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from rank_bm25 import BM25Plus
 
 from recall_server.domain.query import Hit
 from recall_server.domain.search.index_entry import TermPostings, Words
+
+T = TypeVar("T")
 
 K1 = 1.2  # K1 .6 with B .4 gains 2 points on chats and loses 7 on long messages (measured)
 B = 0.75
@@ -282,20 +284,18 @@ def text_tokens(text: str) -> int:
     return -(-len(text) // TOKEN_CHARS)
 
 
-def fit_budget(
-    hits: Sequence[Hit], max_tokens: int | None, cost: Callable[[Hit], int] = tokens
-) -> list[Hit]:
-    """Return the hits that fit the budget together, in their order; `None` is no budget.
+def fit_budget(found: Sequence[T], max_tokens: int | None, cost: Callable[[T], int]) -> list[T]:
+    """Return the hits or lines that fit the budget together, in their order; `None` is no budget.
 
-    A hit that does not fit is skipped: stopping there would return nothing whenever the best hit
+    One that does not fit is skipped: stopping there would return nothing whenever the best one
     alone is too long.
     """
     if max_tokens is None:
-        return list(hits)
+        return list(found)
     left, fitting = max_tokens, []
-    for hit in hits:
-        if (price := cost(hit)) <= left:
-            fitting.append(hit)
+    for one in found:
+        if (price := cost(one)) <= left:
+            fitting.append(one)
             left -= price
     return fitting
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.query import Query, SearchMode, Step
-from recall_server.domain.search.broad import Broad
 from recall_server.domain.search.fact_question import Stated
 from recall_server.domain.search.index_entry import Counts, Words
+from recall_server.domain.search.question import Broad
 from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
 

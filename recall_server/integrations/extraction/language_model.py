@@ -27,15 +27,11 @@ from pydantic import (
 from recall_server.domain.context import Compute
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import ModelAnswerInvalid
-from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.domain.memory import EXTRACTED_TYPES, Fact, Memory, MemoryType
-from recall_server.domain.plan import Choice, Question
-from recall_server.domain.security.screening import orders
-from recall_server.domain.similarity import negations
-from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.extractor import (
+from recall_server.domain.extraction import (
     MERGED_CHARS_MAX,
     REASON_CHARS_MAX,
+    Candidate,
+    Extraction,
     Extractor,
     Judge,
     Judgement,
@@ -43,6 +39,11 @@ from recall_server.integrations.extraction.extractor import (
     Merger,
     Passage,
 )
+from recall_server.domain.memory import EXTRACTED_TYPES, Fact, Memory, MemoryType
+from recall_server.domain.plan import Choice, Question
+from recall_server.domain.security.screening import orders
+from recall_server.domain.similarity import negations
+from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.extraction.rules.merge import all_said
 from recall_server.integrations.llm import (

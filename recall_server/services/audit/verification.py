@@ -29,6 +29,7 @@ from recall_server.integrations.audit_files import (
     verified_cut,
 )
 from recall_server.integrations.keys import Jwk, ServerKey
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store
 
 
@@ -533,8 +534,8 @@ class Checkpoints:
         duplicate at another place does no harm.
         """
         written = 0
-        for start in range(0, len(namespaces), NAMESPACES_BATCH):
-            made = await self._sign(namespaces[start : start + NAMESPACES_BATCH])
+        for some in batches(namespaces, NAMESPACES_BATCH):
+            made = await self._sign(some)
             for place in self.places if made else ():
                 await place.store([signed for _, _, signed in made])
             for namespace, seq, _ in made:

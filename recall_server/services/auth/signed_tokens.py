@@ -177,7 +177,6 @@ class Delegation:
         return replace(info, label=await self._check_parent(info, now))
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        """True if a verified child would be accepted again."""
         now = self.runtime.now()
         try:
             await self._check_parent(info, now)

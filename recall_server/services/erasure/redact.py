@@ -15,7 +15,7 @@ from recall_server.domain.ids import NONE, Namespace
 from recall_server.domain.text.passages import passages
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
-from recall_server.storage.driver import Row, span
+from recall_server.storage.driver import Row, grouped, span
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import Table
@@ -45,9 +45,7 @@ async def cited_only_by(
 
 
 def _covered(citations: Iterable[Row]) -> dict[str, Covered]:
-    spans: dict[str, list[Span]] = {}
-    for row in citations:
-        spans.setdefault(row["episode_id"], []).append(span(row))
+    spans = grouped((row["episode_id"], span(row)) for row in citations)
     return {episode_id: Covered(some) for episode_id, some in spans.items()}
 
 
@@ -297,9 +295,7 @@ def _digests(
     affected: Affected, turns: Sequence[Row], digests: Digests, namespace: Namespace
 ) -> set[ErasedText]:
     found: set[ErasedText] = set()
-    of_episode: dict[str, list[Row]] = {}
-    for turn in turns:
-        of_episode.setdefault(turn["episode_id"], []).append(turn)
+    of_episode = grouped((turn["episode_id"], turn) for turn in turns)
     for episode_id, (row, _) in affected.episodes.items():
         text, spans = row["text"], affected.spans.get(episode_id, ())
         found |= digests.of_erased(

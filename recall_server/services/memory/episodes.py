@@ -24,7 +24,14 @@ from recall_server.domain.episode import (
 )
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
-from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.extraction import (
+    Candidate,
+    Extraction,
+    Passage,
+    Refusal,
+    Refused,
+    candidates_max,
+)
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
@@ -36,7 +43,6 @@ from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.messages import messages_in
 from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
-from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, lists
 from recall_server.storage.driver import Document

@@ -38,7 +38,7 @@ from recall_server.integrations.embeddings import Embedder, Vectors, word_vector
 from recall_server.storage.driver import Document, batches
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
-from recall_server.tracing import tracer
+from recall_server.telemetry import tracer
 
 # Work on more items or turns than this runs in a thread: other callers would notice the delay.
 INLINE_MAX = 50

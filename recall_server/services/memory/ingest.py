@@ -23,7 +23,14 @@ from recall_server.domain.episode import (
 )
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
-from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.extraction import (
+    Candidate,
+    Extraction,
+    Extractor,
+    Passage,
+    Refusal,
+    Refused,
+)
 from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
@@ -34,7 +41,6 @@ from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
-from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.commit import Judgements

@@ -17,7 +17,7 @@ from recall_server.domain.errors import (
     OutsideAccessScope,
     Stale,
 )
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Extractor
 from recall_server.domain.ids import PROPOSAL, container, derived_id
 from recall_server.domain.intents import (
     Intent,
@@ -48,7 +48,6 @@ from recall_server.domain.plan import (
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.episodes import (

@@ -12,7 +12,7 @@ from recall_server.domain import record
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Episode, shared_metadata
 from recall_server.domain.erasure import BLOCK
-from recall_server.domain.extraction import Candidate
+from recall_server.domain.extraction import Candidate, Extractor
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import FINDABLE, Memory, Status, importance
 from recall_server.domain.memory_event import MemoryState
@@ -20,7 +20,6 @@ from recall_server.domain.moments import passed
 from recall_server.domain.plan import Add, Plan, Settling, Supersede
 from recall_server.domain.record import Made, Remade
 from recall_server.domain.task import JobState
-from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, derivation, indexing, reconcile
 from recall_server.services.memory.derivation import Compared, Differences, Progress
 from recall_server.services.memory.episodes import (

@@ -1,6 +1,6 @@
 """Grounding: what is known well enough about a message to rest an answer on, or why nothing is."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -11,6 +11,7 @@ from recall_server.domain.memory import Memory, Status
 from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.plan import Relation
 from recall_server.domain.query import Hit, ItemKind, Query
+from recall_server.domain.search.ranking import fit_budget
 from recall_server.services.search.recall import Recall, relations_of
 
 # A hit that answers the question less likely than one in ten is not shown: the evidence of all
@@ -88,7 +89,7 @@ async def ground(
         return replace(grounding, abstained=Abstained.WEAK)
     if relevant[0].item.disputed:
         return replace(grounding, abstained=Abstained.CONFLICT)
-    used = _fitting(relevant, budget, price)
+    used = tuple(fit_budget(relevant, budget, price))
     if not used:
         return replace(grounding, relevant=relevant, abstained=Abstained.BUDGET)
     ids = [hit.item.id for hit in used if hit.item.kind is ItemKind.MEMORY]
@@ -96,15 +97,6 @@ async def ground(
         memories = await tx.memories.get(ids) if ids else {}
         relations = await relations_of(tx, tuple(memories.values())) if memories else ()
     return replace(grounding, relevant=relevant, used=used, memories=memories, relations=relations)
-
-
-def _fitting(hits: Iterable[Hit], budget: int, price: Callable[[Hit], int]) -> tuple[Hit, ...]:
-    used = []
-    for hit in hits:
-        if (tokens := price(hit)) <= budget:
-            used.append(hit)
-            budget -= tokens
-    return tuple(used)
 
 
 async def _missing(

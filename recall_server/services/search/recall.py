@@ -1,7 +1,7 @@
 """Recall: searches, lists and counts what is remembered, shows its origin, and forgets it."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,15 +28,21 @@ from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.search.signals import FACT
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.embeddings import Embedder
+from recall_server.services import search
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.metrics import Backlog
-from recall_server.services.search import beside, search
-from recall_server.services.search.reranking import RERANKED_MIN, Reranking
+from recall_server.services.search.hits import (
+    RERANKED_MIN,
+    Reranking,
+    current_first,
+    expired,
+    with_turns,
+)
 from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
-from recall_server.tracing import tracer
+from recall_server.telemetry import tracer
 
 # How many values of one attribute are shown.
 TIMELINE_MAX = 200
@@ -190,11 +196,11 @@ class Recall:
         if query.past != PRESENT or query.score_threshold:
             return hits
         async with self.store.view(context) as tx:
-            found = await beside.expired(tx, query)
+            found = await expired(tx, query)
         if not context.caller_scope.everything:
             found = list(await self._successors_in_scope(context, found))
         all_ = (*hits, *found)[: max(query.limit, len(hits))]
-        return tuple(ranking.fit_budget(all_, query.max_tokens))
+        return tuple(ranking.fit_budget(all_, query.max_tokens, ranking.tokens))
 
     async def _disputed(self, context: Context, past: Past, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """Return the hits, each with what contradicts it within the caller's access scope."""
@@ -243,19 +249,15 @@ class Recall:
         """
         storable(topic)
         only: dict[str, Any] = {"type_": type_, "topic": topic}
+        among = {"status": status, "unreconciled": unreconciled, "include_expired": include_expired}
         async with self.store.view(context, past) as tx:
-            if past == PRESENT and not (status or unreconciled or include_expired):
-                memories = await tx.memories.page(
-                    limit=limit + 1, offset=offset, after=after, **only
-                )
-                total = sum((await tx.memories.counts(**only)).values())
-            else:
-                only |= {"status": status, "unreconciled": unreconciled}
-                only |= {"include_expired": include_expired}
-                memories = await tx.memories.page_then(
-                    limit=limit + 1, offset=offset, after=after, **only
-                )
-                total = sum((await tx.memories.counts_then(**only)).values())
+            page: Callable[..., Awaitable[list[Memory]]] = tx.memories.page
+            counts: Callable[..., Awaitable[Mapping[MemoryType, int]]] = tx.memories.counts
+            if past != PRESENT or any(among.values()):
+                page, counts = tx.memories.page_then, tx.memories.counts_then
+                only |= among
+            memories = await page(limit=limit + 1, offset=offset, after=after, **only)
+            total = sum((await counts(**only)).values())
             has_more, memories = len(memories) > limit, memories[:limit]
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
@@ -481,15 +483,15 @@ async def _finalized(
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
     hits = falling(
-        await beside.current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
+        await current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
     )
-    hits = ranking.fit_budget(said_once(hits), query.max_tokens)
+    hits = ranking.fit_budget(said_once(hits), query.max_tokens, ranking.tokens)
     if query.counts:
         slots, ids = candidates.slots, [hit.item.id for hit in hits]
         candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
     scores = [hit.scores for hit in hits]
     evidence = calibration.evidence(scores, candidates.weights, _lead(candidates, query))
-    hits = await beside.with_turns(tx, candidates, hits, query)
+    hits = await with_turns(tx, candidates, hits, query)
     if evidence < WEAK_BELOW:
         hits = [*hits[:QUOTED_IN_FULL], *map(Hit.with_cited_words, hits[QUOTED_IN_FULL:])]
     weights = candidates.fused.weights if cite else {}

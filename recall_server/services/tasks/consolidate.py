@@ -28,6 +28,7 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
+from recall_server.domain.extraction import Extractor
 from recall_server.domain.ids import Namespace, container
 from recall_server.domain.memory import Memory, searchable
 from recall_server.domain.moments import check_times
@@ -49,7 +50,6 @@ from recall_server.domain.task import (
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long
 from recall_server.domain.text.passages import visible_passages
 from recall_server.domain.text.transcript import transcript
-from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.episodes import (
     Redaction,

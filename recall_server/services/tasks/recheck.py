@@ -14,6 +14,7 @@ from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
+from recall_server.domain.extraction import Judge, Judgement
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Memory
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
@@ -28,7 +29,6 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.similarity import near_duplicates, opposed
 from recall_server.domain.task import Job, JobProgress, together
-from recall_server.integrations.extraction.extractor import Judge, Judgement
 from recall_server.services.limits import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import Beliefs, similar_items

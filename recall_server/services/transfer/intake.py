@@ -14,10 +14,10 @@ from recall_server.domain import export_format
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Episode, Source, Span, Turn, turn_id
 from recall_server.domain.errors import RecallError
+from recall_server.domain.extraction import REASON_CHARS_MAX
 from recall_server.domain.ids import container, is_ours
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_label, not_too_long
-from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX
 from recall_server.services.memory.episodes import (
     TEXT_CHARS_MAX,
     WORDS_CHARS_MAX,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.search.broad import TYPES
 from recall_server.domain.search.index_entry import TermPostings
+from recall_server.domain.search.question import TYPES
 from recall_server.domain.search.signals import COLUMNS
 from recall_server.storage.driver import Row, moment
 from recall_server.storage.index.vector_cache import (
@@ -77,8 +77,8 @@ class Intervals:
         self.hidden: Moments = np.zeros(0, "datetime64[us]")
         self.lengths: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
-    def update(self, page: Row) -> Slots:
-        """Take in a row of the query `page_of_intervals`. Return its slots."""
+    def update(self, page: Row) -> None:
+        """Take in a row of the query `page_of_intervals`."""
         slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
         last = int(slots.max())
         self.added = grown(self.added, last + 1, fill=NEVER)
@@ -88,7 +88,6 @@ class Intervals:
         self.hidden[slots] = np.array(page["hidden"].split(), "datetime64[us]")
         self.lengths[slots] = np.fromstring(page["lengths"], dtype=np.int64, sep=" ")
         self.version = page["version"]
-        return slots
 
     def found_at(self, at: datetime) -> Flags:
         """For each slot whether a search found it then."""
@@ -309,7 +308,6 @@ class Documents:
         return sorted((at for at, one in enumerate(ids) if one), key=ids.__getitem__)
 
     def columns(self, slots: Slots, names: Iterable[str] = DTYPES) -> dict[str, NDArray[Any]]:
-        """Return these columns, for these slots."""
         return {name: self._columns[name].take(slots) for name in names}
 
     def facts(self, slots: Slots) -> list[tuple[str, str]]:
@@ -392,7 +390,6 @@ class Cache:
         return self._bytes
 
     def index(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
-        """Return the index of a namespace as of `epoch`."""
         index = self._indexes.get(namespace)
         if index is not None and index.epoch > epoch:
             # A reader that still sees the state before the erasure must not bring it back.
@@ -424,7 +421,6 @@ class Cache:
         index.counted = counted
 
     def drop(self, namespace: Namespace) -> None:
-        """Drop the index of a namespace."""
         if (index := self._indexes.pop(namespace, None)) is not None:
             self._bytes -= index.counted
 

@@ -234,7 +234,6 @@ class WholeVectors:
         self.rows: Floats = np.zeros((0, dimensions), np.float32)
 
     def put(self, positions: Positions, vectors: Floats) -> None:
-        """Set the vectors at these positions."""
         self.rows = grown(self.rows, int(positions.max(initial=-1)) + 1)
         self.rows[positions] = vectors
 
@@ -264,7 +263,6 @@ class RoundedVectors:
         return made
 
     def put(self, positions: Positions, vectors: Floats) -> None:
-        """Set the vectors at these positions."""
         wanted = int(positions.max(initial=-1)) + 1
         self._rows, self._step = grown(self._rows, wanted), grown(self._step, wanted)
         step = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(ROUNDED_MAX)

@@ -74,7 +74,6 @@ class Vectors(BoundTable):
             await self._bound.send("move_vectors", ids=list(ids))
 
     async def remove(self, ids: Collection[str]) -> None:
-        """Delete the vectors of items."""
         if ids:
             await self._bound.send("remove_vectors", ids=sorted(ids))
 
@@ -122,7 +121,6 @@ class Vectors(BoundTable):
         return await self._int("vectors", "count_vectors", model=model)
 
     async def models(self) -> list[str]:
-        """Return the models of which this namespace has vectors."""
         return await self._column("model", "models_of_vectors")
 
     async def drop(self, model: str, limit: int) -> int:

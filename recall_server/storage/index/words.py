@@ -21,7 +21,7 @@ from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, moment, span
+from recall_server.storage.driver import Document, Failure, Row, moment, span
 from recall_server.storage.index.documents import Documents, Slots, numbers_of, shorter, without
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
@@ -82,7 +82,6 @@ class Postings:
         return sum(self.lengths)
 
     def joined(self, other: "Postings") -> "Postings":
-        """Return the postings of both."""
         return Postings(
             self.ids + other.ids,
             self.places + other.places,
@@ -399,18 +398,21 @@ class WordIndex(BoundTable):
         return documents
 
     async def _read_documents(self, documents: Documents) -> None:
-        version, slot, read = documents.version, LAST, PAGE
-        while read == PAGE:
-            (page,) = await self._bound.fetch(
-                "page_of_documents", version=version, slot=slot, limit=PAGE
-            )
-            read = page["documents"]
-            if not read:
-                return
+        async for page in self._changed_since("page_of_documents", documents.version):
             slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
             findable = np.frombuffer(page["findable"].encode(), dtype=np.uint8) == ord("1")
             documents.update(slots, findable)
-            version, slot = page["version"], int(slots[-1])
+
+    async def _changed_since(self, query: str, version: int) -> AsyncIterator[Row]:
+        """Yield the entries that have changed since a version of the index, page by page."""
+        slot, read = LAST, PAGE
+        while read == PAGE:
+            (page,) = await self._bound.fetch(query, version=version, slot=slot, limit=PAGE)
+            read = page["documents"]
+            if not read:
+                return
+            yield page
+            version, slot = page["version"], int(page["slots"].rpartition(" ")[2])
 
     async def load(self, documents: Documents, slots: Slots) -> None:
         """Read the columns that ranking needs of the documents at these slots, where missing."""
@@ -478,16 +480,9 @@ class WordIndex(BoundTable):
         if documents.intervals.version >= documents.version:
             return
         async with documents.loading:
-            version, slot, read = documents.intervals.version, LAST, PAGE
-            while read == PAGE:
-                (page,) = await self._bound.fetch(
-                    "page_of_intervals", version=version, slot=slot, limit=PAGE
-                )
-                read = page["documents"]
-                if not read:
-                    return
-                slots = documents.intervals.update(page)
-                version, slot = page["version"], int(slots[-1])
+            intervals = documents.intervals
+            async for page in self._changed_since("page_of_intervals", intervals.version):
+                intervals.update(page)
 
     async def similar(
         self,

@@ -358,11 +358,8 @@ class PostgresDriver:
             yield connection
 
     async def purge(self, tables: Sequence[str]) -> str:
-        with translated():
-            async with await Raw.connect(
-                self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
-            ) as raw:
-                return await _purge(raw, tables, nodes=self._is_distributed)
+        async with self._apart(autocommit=True) as raw:
+            return await _purge(raw, tables, nodes=self._is_distributed)
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[Holder]:
@@ -407,20 +404,23 @@ class PostgresDriver:
         return [row["holder"] for row in rows]
 
     async def files(self) -> Sequence[Path]:
-        with translated():
-            async with await Raw.connect(
-                self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
-            ) as raw:
-                folder = await _data_folder(raw)
+        async with self._apart(autocommit=True) as raw:
+            folder = await _data_folder(raw)
         return [folder] if folder else []
 
     async def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        async with self._apart(options=distribution.OPTIONS) as raw:
+            async for found in _texts(raw, namespace, tables):
+                yield found
+
+    @asynccontextmanager
+    async def _apart(self, **given: Any) -> AsyncIterator[_Raw]:
+        """A connection outside of the pool."""
         with translated():
             async with await Raw.connect(
-                self._url, row_factory=dict_row, options=distribution.OPTIONS, **_WRITABLE
+                self._url, row_factory=dict_row, **_WRITABLE, **given
             ) as raw:
-                async for found in _texts(raw, namespace, tables):
-                    yield found
+                yield raw
 
     @asynccontextmanager
     async def _begun(self, begin: str, *, unlimited: bool = False) -> AsyncIterator["Connected"]:

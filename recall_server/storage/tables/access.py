@@ -179,7 +179,6 @@ class Access(BoundTable):
         return await self._first(_token, "token_by_accessor", accessor=accessor)
 
     async def token(self, accessor: str) -> TokenInfo | None:
-        """Return the token of this namespace with this accessor."""
         return await self._first(_token, "token", accessor=accessor)
 
     async def tokens(self) -> list[TokenInfo]:

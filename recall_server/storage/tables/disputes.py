@@ -12,7 +12,7 @@ from recall_server.domain.memory_event import EventKind, Histories
 from recall_server.domain.plan import Decision, Proposal, Relation, RelationKind, Resolution
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Row, moment, reader
+from recall_server.storage.driver import Row, grouped, moment, reader
 from recall_server.storage.tables.memory_events import MemoryEvents
 
 # How many decisions are read: a trusted memory may have one for each claim against it.
@@ -134,11 +134,8 @@ class Decisions(BoundTable):
         """Return the last `DECISIONS_MAX` decisions about these memories, by memory, each oldest
         first.
         """
-        found: dict[str, list[Resolution]] = {}
         rows = await self._bound.fetch("decisions", ids=list(ids), limit=DECISIONS_MAX)
-        for row in reversed(rows):
-            found.setdefault(row["memory_id"], []).append(_resolution(row))
-        return found
+        return grouped((row["memory_id"], _resolution(row)) for row in reversed(rows))
 
     async def answers(self, disputes: Collection[str]) -> dict[str, Resolution]:
         """Return the answers that were given to these disputes, by their ids."""
@@ -152,9 +149,7 @@ _resolution = reader(
 
 
 def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:
-    sides: dict[str, list[Row]] = {}
-    for row in rows:
-        sides.setdefault(row["question_id"], []).append(row)
+    sides = grouped((row["question_id"], row) for row in rows)
     found = []
     for question_id, of_one in sides.items():
         new = [row["memory_id"] for row in of_one if row["side"] == "new"]

@@ -23,6 +23,7 @@ from recall_server.storage.driver import (
     Row,
     accesses,
     document,
+    grouped,
     moment,
     moment_or_none,
     reader,
@@ -202,18 +203,17 @@ class Episodes(BoundTable):
             topic=topic,
         )
         ids = [row["id"] for row in rows]
-        hidden = await self.forgotten_words(ids)
-        for row in await self._by_ids("hidden_words", ids):
-            hidden.setdefault(row["episode_id"], []).append(span(row))
-        found = [_episode(row, (), hidden.get(row["id"], ())) for row in rows]
+        forgotten = await self.forgotten_words(ids)
+        hidden = _spans(await self._by_ids("hidden_words", ids))
+        found = [
+            _episode(row, (), (*forgotten.get(row["id"], ()), *hidden.get(row["id"], ())))
+            for row in rows
+        ]
         return [(one, visible(one.text, 0, one.forgotten)) for one in found]
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """Return the spans of the forgotten words of these episodes."""
-        found: dict[str, list[Span]] = {}
-        for row in await self._by_ids(f"forgotten_words{self._then}", episode_ids):
-            found.setdefault(row["episode_id"], []).append(span(row))
-        return found
+        return _spans(await self._by_ids(f"forgotten_words{self._then}", episode_ids))
 
     async def forget(
         self,
@@ -284,9 +284,8 @@ class Episodes(BoundTable):
         the words that could be read before.
         """
         rows = await self._bound.fetch("expired_passages", slots=list(slots), limit=limit)
-        forgotten: dict[str, list[Span]] = {}
-        for row in await self._by_ids("forgotten_besides", (row["episode_id"] for row in rows)):
-            forgotten.setdefault(row["episode_id"], []).append(span(row))
+        texts = (row["episode_id"] for row in rows)
+        forgotten = _spans(await self._by_ids("forgotten_besides", texts))
         found = [_item(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
         return [one._replace(expired=True) for one in found if one.quote]
 
@@ -404,12 +403,10 @@ def turn_rows(episode: Episode) -> TurnRows:
 
 
 def tags(row: Row) -> tuple[str, ...]:
-    """Return the tags of a text or a memory."""
     return tuple(document(row["tags"]) or ())
 
 
 def metadata(row: Row) -> Mapping[str, Any]:
-    """Return the metadata of a text or a memory."""
     found: Mapping[str, Any] = document(row["metadata"]) or {}
     return found
 
@@ -425,10 +422,11 @@ _turn = reader(
 
 def _turns(rows: Iterable[Row]) -> dict[str, list[Turn]]:
     """Return the turns of each text, by its id."""
-    found: dict[str, list[Turn]] = {}
-    for row in rows:
-        found.setdefault(row["episode_id"], []).append(_turn(row))
-    return found
+    return grouped((row["episode_id"], _turn(row)) for row in rows)
+
+
+def _spans(rows: Iterable[Row]) -> dict[str, list[Span]]:
+    return grouped((row["episode_id"], span(row)) for row in rows)
 
 
 def passages_of(

@@ -1,5 +1,5 @@
 """The table of erasures: what was erased, in numbers; the digests of texts that must not come back;
-and deleting and redacting rows of the tables that the table registry names.
+deleting and redacting rows of the tables that the table registry names; and the rows of a source.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple
 from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.ids import Namespace
+from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, Row, batches, document, reader
+from recall_server.storage.driver import Document, Failure, Row, batches, document, grouped, reader
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
@@ -226,7 +227,6 @@ class Erasures(BoundTable):
         return await self._bound.fetch("memories_to_erase", after="", limit=limit)
 
     async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
-        """Return the first episodes, each with its turns."""
         rows = await self._bound.fetch("episodes_to_erase", after="", limit=limit)
         return await self.with_turns(rows)
 
@@ -273,10 +273,8 @@ class Erasures(BoundTable):
         return await self.with_turns(await self._by_ids("episodes_to_erase_by_id", ids))
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-        """Return each episode with its turns."""
-        turns: dict[str, list[Row]] = {}
-        for turn in await self._by_ids("turns_of_episodes", (row["id"] for row in episodes)):
-            turns.setdefault(turn["episode_id"], []).append(turn)
+        rows = await self._by_ids("turns_of_episodes", (row["id"] for row in episodes))
+        turns = grouped((turn["episode_id"], turn) for turn in rows)
         return [(row, turns.get(row["id"], [])) for row in episodes]
 
     async def turn(self, turn_id: str) -> Row | None:
@@ -412,7 +410,6 @@ class ErasureScan(BoundTable):
             yield await self._bound.fetch(f"{table}_to_erase_by_id", ids=some)
 
     async def task_versions(self) -> dict[str, int]:
-        """Return all tasks with their versions."""
         return {row["id"]: int(row["version"]) for row in await self._bound.fetch("run_versions")}
 
     async def tasks(self) -> AsyncIterator[TaskDocuments]:
@@ -514,3 +511,79 @@ def _within(places: ErasedPlaces) -> dict[str, Any]:
         "all_agents": places.agents is None,
         "of_agents": list(places.agents or ()),
     }
+
+
+class Sources(BoundTable):
+    """The rows of a source, for its purge. Writing needs an erasing transaction."""
+
+    async def episodes(self, *, episode_id: str, session_id: str, agent_id: str) -> list[str]:
+        """Return the ids of the texts of a source; "" stands for any."""
+        named = {"episode_id": episode_id, "session_id": session_id, "agent_id": agent_id}
+        return await self._column("id", "episodes_of_source", **named)
+
+    async def turns(self, episode_ids: Collection[str]) -> list[Row]:
+        """Return the turns of these episodes, each with its id, span and state."""
+        return list(await self._by_ids("turns_of_episodes", episode_ids))
+
+    async def given_way(self, memory_ids: Collection[str]) -> dict[str, list[str]]:
+        """Return the memories that each of these has superseded."""
+        rows = await self._by_ids("superseded_by", memory_ids)
+        return grouped((row["superseded_by"], row["id"]) for row in rows)
+
+    async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
+        """Make these superseded memories active again, as if nothing had superseded them."""
+        await self._bound.send("believe_again", ids=sorted(memory_ids))
+        for one in memory_ids:
+            self._bound.note(one, EventKind.RESTORED, now)
+
+    async def relink(self, links: Mapping[str, str], now: datetime) -> None:
+        """Set for each memory another one that supersedes it."""
+        await self._bound.many(
+            "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
+        )
+        for one in links:
+            self._bound.note(one, EventKind.SUPERSEDED, now)
+
+    async def forget_citations(self, rows: Sequence[Row], now: datetime) -> None:
+        place = ("position", "episode_id", "span_start", "span_end")
+        dropped = grouped((row["memory_id"], tuple(row[one] for one in place)) for row in rows)
+        for memory_id, citations in dropped.items():
+            self._bound.note(memory_id, EventKind.UNCITED, now, dropped=sorted(citations))
+        await self._bound.many(
+            "drop_citation",
+            [{"id": row["memory_id"], "position": row["position"]} for row in rows],
+        )
+
+    async def recount(self, reinforcements: Mapping[str, int]) -> None:
+        """Set how often each memory was reinforced."""
+        await self._bound.many(
+            "set_reinforcements",
+            [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
+        )
+
+    async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
+        """Hide these memories, none of which is in quarantine, from everybody; their rows and
+        events stay.
+        """
+        await self._bound.send("quarantine_memories", ids=sorted(memory_ids), now=now)
+        for one in memory_ids:
+            self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
+
+    async def turns_to_reject(self, episode_ids: Collection[str]) -> Sequence[Row]:
+        """Return those turns of these texts that `reject` hides, each with its text and span."""
+        return await self._by_ids("turns_to_reject", episode_ids)
+
+    async def reject(self, turns: Sequence[Row], reason: str, by: str, now: datetime) -> None:
+        """Hide these turns, as `turns_to_reject` returns them, with the reason; the texts stay."""
+        ids = [row["id"] for row in turns]
+        await self._bound.send(
+            "reject_turns", turns=ids, reasons=Document([reason]), decided_by=by, now=now
+        )
+        await self._bound.send("hide_turns", ids=ids)
+        for row in turns:
+            of_text = {"episode_id": row["episode_id"], "reason": reason}
+            self._bound.note(row["id"], EventKind.REJECTED, now, **of_text)
+
+    async def forget_events(self, task_id: str, seqs: Collection[int]) -> None:
+        if seqs:
+            await self._bound.send("forget_run_events", id=task_id, seqs=sorted(seqs))

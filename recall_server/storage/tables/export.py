@@ -13,7 +13,7 @@ from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment_or_none, span
+from recall_server.storage.driver import Document, Row, document, grouped, moment_or_none, span
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
@@ -89,14 +89,11 @@ class ExportTable(BoundTable):
 
     async def _children(self, table: str, owner: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
         """Return the rows of a table that belong to these rows, by owner and in their order."""
-        found: dict[str, list[Row]] = {}
         ids = [row["id"] for row in rows]
         children = await self._bound.fetch(f"export_{table}_of", ids=ids)
         if table == "relations":
             children = await Relations(self._bound).standing_rows(children)
-        for row in children:
-            found.setdefault(row[owner], []).append(row)
-        return found
+        return grouped((row[owner], row) for row in children)
 
     async def keys_taken(self, keys: Iterable[str]) -> dict[str, str]:
         """Return those of these idempotency keys that are used, each with its episode."""
@@ -110,10 +107,8 @@ class ExportTable(BoundTable):
 
     async def hidden(self, episode_ids: Iterable[str]) -> dict[str, list[Span]]:
         """Return the hidden turns of these episodes."""
-        found: dict[str, list[Span]] = {}
-        for row in await self._bound.fetch("hidden_turns", ids=list(episode_ids)):
-            found.setdefault(row["episode_id"], []).append(span(row))
-        return found
+        rows = await self._bound.fetch("hidden_turns", ids=list(episode_ids))
+        return grouped((row["episode_id"], span(row)) for row in rows)
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
         """Add the episode with its turns, and its extraction job if that was not done. Raises

@@ -36,6 +36,7 @@ from recall_server.storage.driver import (
     Row,
     accesses,
     fact,
+    grouped,
     moment,
     moment_or_none,
     reader,
@@ -78,7 +79,6 @@ class Memories(BoundTable):
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
-        """Add a citation to a memory."""
         self._bound.record(memory_id).citations.append(record.cited(citation))
         await self._bound.send(
             "add_citation",
@@ -325,7 +325,6 @@ class Memories(BoundTable):
         return await self._as_then({one.id: one for one in await _made(rows)})
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
-        """Return the active memories among `ids`."""
         return await _made(await self._bound.fetch("active_memories", ids=list(ids)))
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
@@ -514,16 +513,14 @@ state_of = reader(MemoryState, citations=lambda row: row["citations"] or 0)
 """Returns the state in the columns of a memory or an event."""
 
 
+def _witness(row: Row) -> Witness:
+    said = (row["episode_id"], span(row), row["speaker"])
+    return Witness(*said, row["session_id"], row["agent_id"])
+
+
 def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
-    spoken: dict[tuple[str, int], list[Witness]] = {}
-    for row in rows:
-        of_one = spoken.setdefault((row["memory_id"], row["position"]), [])
-        said = (row["episode_id"], span(row), row["speaker"])
-        of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
-    found: dict[str, list[Witness]] = {}
-    for memory_id, position in sorted(spoken):
-        found.setdefault(memory_id, []).append(least_trusted(spoken[memory_id, position]))
-    return found
+    spoken = grouped(((row["memory_id"], row["position"]), _witness(row)) for row in rows)
+    return grouped((i, least_trusted(said)) for (i, _), said in sorted(spoken.items()))
 
 
 def _item(row: Row, forgotten: Sequence[Span]) -> Item:

@@ -17,11 +17,19 @@ from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryStat
 from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import MEMORY_EVENTS, TEXT_EVENTS, kind_for_memory, kind_for_words
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    document,
+    grouped,
+    moment,
+    moment_or_none,
+    reader,
+)
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
-from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
+from recall_server.storage.tables.tasks import WebhookEvent, Webhooks
 
 # Serializing more events than this delays other callers noticeably.
 INLINE_MAX = 200
@@ -335,7 +343,6 @@ class Rebuilt(BoundTable):
         return await self._column("id", "episodes_to_index", after=after, limit=limit)
 
     async def states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
-        """Return the states of these memories."""
         return {row["id"]: state_of(row) for row in await self._by_ids("states_now", ids)}
 
     async def last_states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
@@ -363,10 +370,8 @@ class Rebuilt(BoundTable):
 
     async def texts_of(self, change_ids: Collection[str]) -> dict[str, list[str]]:
         """Return the texts that these changes stored or read, each with these changes."""
-        found: dict[str, list[str]] = {}
-        for row in await self._bound.fetch("texts_of_changes", changes=sorted(change_ids)):
-            found.setdefault(row["id"], []).append(row["change_id"])
-        return found
+        rows = await self._bound.fetch("texts_of_changes", changes=sorted(change_ids))
+        return grouped((row["id"], row["change_id"]) for row in rows)
 
     async def give_digests(self, digests: Mapping[int, str]) -> None:
         """Write the digests that events of an older release lack, by the number of the event."""
@@ -416,7 +421,6 @@ class Rebuilt(BoundTable):
         return await self._column("id", "memories_with_events", after=after, limit=limit)
 
     async def relations(self) -> dict[Ends, Stated]:
-        """Return all relations."""
         rows = await self._bound.fetch("all_relations")
         return {
             (row["from_id"], row["to_id"], row["kind"]): Stated(

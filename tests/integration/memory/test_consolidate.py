@@ -18,12 +18,11 @@ from recall_server.domain.errors import (
     TaskEnded,
     TaskNotFound,
 )
-from recall_server.domain.extraction import Usage
+from recall_server.domain.extraction import Merged, Usage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
-from recall_server.integrations.extraction.extractor import Merged
 from recall_server.services.memory.commit import PLANNED_INSIDE_MAX
 from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open, settings_for

@@ -10,11 +10,11 @@ from recall_server.api import presenters
 from recall_server.application import Application
 from recall_server.cli.shared import decided
 from recall_server.domain.errors import NotWaiting
+from recall_server.domain.extraction import Judgement
 from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Add, Choice, Policy, Question
-from recall_server.integrations.extraction.extractor import Judgement
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.services.tasks.reviews import Review, ReviewKind, Verdict

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from recall_server.api.presenters import timeline
 from recall_server.application import Application
-from recall_server.cli.changes import drawing, drawn
+from recall_server.cli.memory import drawing, drawn
 from recall_server.demo import ASKED_FOR, MOVES, WHERE_IVO_LIVES
 from recall_server.domain.attributes import OVERLAPS_MAX, Interval, Timeline
 from recall_server.domain.episode import Span

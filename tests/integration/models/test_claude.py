@@ -14,9 +14,8 @@ from typing import cast
 import pytest
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.extraction import Candidate, Extraction, Usage
+from recall_server.domain.extraction import Candidate, Extraction, Extractor, Passage, Usage
 from recall_server.domain.memory import Fact, MemoryType
-from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.integrations.extraction.language_model import (
     EXTRACTION_OUTPUT,
     Entry,

@@ -17,11 +17,10 @@ from recall_server.bootstrap import open_application
 from recall_server.config import Settings
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import BudgetSpent, ModelKeyRejected, ModelUnavailable
-from recall_server.domain.extraction import Usage
+from recall_server.domain.extraction import REASON_CHARS_MAX, Judge, Judgement, Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
 from recall_server.integrations.extraction.language_model import (
     SIDES_CHARS_MAX,
     ModelJudge,

@@ -12,9 +12,8 @@ from typing import cast
 import pytest
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
-from recall_server.domain.extraction import Extraction, Usage
+from recall_server.domain.extraction import Extraction, Merged, Usage
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.extractor import Merged
 from recall_server.integrations.extraction.language_model import (
     EXTRACTION_OUTPUT,
     ModelExtractor,

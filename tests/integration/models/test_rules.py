@@ -10,9 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Passage, candidates_max
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules import RulesExtractor
 
 SAID_AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)

@@ -24,8 +24,8 @@ from recall_server.domain.query import ItemKind, Query, SearchMode
 from recall_server.domain.search.index_entry import words_in
 from recall_server.domain.search.signals import PARTS
 from recall_server.integrations.embeddings import StaticEmbedder, Vectors
+from recall_server.services import search
 from recall_server.services.memory import indexing
-from recall_server.services.search import search
 from recall_server.services.search.recall import Found
 from recall_server.storage.bound_connection import Autocommit
 from recall_server.storage.driver import Connection, Params, Row, Statement

@@ -15,7 +15,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.integrations.rerankers import Passage, RerankQuery
-from recall_server.services.search import search
+from recall_server.services import search
 from recall_server.storage.bound_connection import Autocommit
 from recall_server.storage.driver import Connection, Params, Row, Statement
 from recall_server.storage.index import vector_cache

@@ -6,10 +6,9 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.bootstrap import working
-from recall_server.domain.extraction import Extraction
+from recall_server.domain.extraction import Extraction, Passage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.task import JobState, Mode, Request, Task
-from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.push import PushRequest
 from recall_server.storage.store import Transaction

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 from recall_server.domain.context import Compute
-from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.integrations.extraction.extractor import Extractor, Passage
+from recall_server.domain.extraction import Candidate, Extraction, Extractor, Passage
 
 NAME = "rules/2"
 PASSAGE_CHARS = 4_000

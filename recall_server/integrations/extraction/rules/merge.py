@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from recall_server.domain.context import Compute
+from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.similarity import negations
-from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.cutting import pieces
 from recall_server.integrations.extraction.rules.language import detect, table
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from recall_server.domain.episode import Span, Turn
-from recall_server.domain.extraction import Candidate
+from recall_server.domain.extraction import Candidate, Passage, candidates_max
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.text.dates import began
-from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules import cutting, facts, headings, judging, wording
 from recall_server.integrations.extraction.rules.cutting import Kind, Piece
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, of_pair

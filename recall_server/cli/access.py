@@ -1,4 +1,6 @@
-"""`recall create-token` and `recall tokens`: manage tokens."""
+"""`recall create-token` and `recall tokens`: manage tokens. `recall webhooks`: send the events of a
+namespace to a URL.
+"""
 
 import re
 from collections.abc import Sequence
@@ -9,6 +11,7 @@ from typing import Annotated
 import typer
 
 from recall_server.api import operations, presenters
+from recall_server.api.operations.operation import Json
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AnyName,
@@ -29,14 +32,16 @@ from recall_server.cli.shared import (
     warn_of_readers,
     with_application,
 )
+from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Rights, Scope, TokenInfo
+from recall_server.domain.webhook import WebhookKind
 from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import STORED
 
-app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
+tokens = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
 
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -96,7 +101,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         services = built.services
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
-        context = begin(built, ns, operations.tokens.CREATE_TOKEN)
+        context = begin(built, ns, operations.access.CREATE_TOKEN)
         token, info = await services.access.issue(
             context, label=label, wanted=replace(wanted, expires_in=lasts, uses=uses)
         )
@@ -105,7 +110,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     in_application(db, issue, create=create)
 
 
-@app.command()
+@tokens.command()
 @with_application
 async def delegate(  # noqa: PLR0917  # options, each by its name
     built: Application,
@@ -127,21 +132,21 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     """Create a child of a token, for a sub-agent, and print it once."""
     life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
-    context = begin(built, parent.namespace, operations.tokens.DELEGATE_TOKEN)
+    context = begin(built, parent.namespace, operations.access.DELEGATE_TOKEN)
     wanted = _wanted(parent.rights, scope, topic, type_, agent_id=agent_id, containers=container)
     wanted = replace(wanted, expires_in=life)
     token, info = await services.delegation.mint(context, accessor, wanted)
     _print_new(token, info, as_json=as_json)
 
 
-@app.command("list")
+@tokens.command("list")
 @with_application
-async def list_(built: Application, name: AnyName = None, as_json: AsJson = False) -> None:
+async def list_tokens(built: Application, name: AnyName = None, as_json: AsJson = False) -> None:
     """List tokens by their accessors."""
     services, ns = built.services, namespace(name) if name is not None else None
     found = await services.access.tokens(ns)
     if ns is not None:
-        await observed(built, ns, operations.tokens.LIST_TOKENS, tokens=len(found))
+        await observed(built, ns, operations.access.LIST_TOKENS, tokens=len(found))
     rows = [presenters.token(info) for info in found]
     if as_json:
         print_json(rows)
@@ -150,13 +155,13 @@ async def list_(built: Application, name: AnyName = None, as_json: AsJson = Fals
     print_table([{name: row[name] for name in shown} for row in rows], "No tokens yet.")
 
 
-@app.command()
+@tokens.command()
 @with_application
 async def show(built: Application, accessor: Accessor, as_json: AsJson = False) -> None:
     """Show a token's rights and its last use."""
     services = built.services
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.tokens.SHOW_TOKEN)
+    context = begin(built, info.namespace, operations.access.SHOW_TOKEN)
     context.entry.ids.append(accessor)
     await services.audit.write(context.entry)
     row = presenters.token(info)
@@ -167,7 +172,7 @@ async def show(built: Application, accessor: Accessor, as_json: AsJson = False) 
         typer.echo(f"{key.replace('_', ' '):14}{cell(value)}")
 
 
-@app.command()
+@tokens.command()
 @with_application
 async def revoke(  # noqa: PLR0917  # options, each by its name
     built: Application,
@@ -193,12 +198,12 @@ async def revoke(  # noqa: PLR0917  # options, each by its name
         # No table holds an identity provider's token, but its namespace must exist.
         named = name or (await services.access.find(parent)).namespace
         ns = await existing(built, named)
-        context = begin(built, ns, operations.tokens.REVOKE_CHILD)
+        context = begin(built, ns, operations.access.REVOKE_CHILD)
         await services.delegation.revoke(context, parent, jti)
         _print_revoked([accessor], f"Revoked {accessor} of {ns}.", context.entry, as_json=as_json)
         return
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.tokens.REVOKE_TOKEN)
+    context = begin(built, info.namespace, operations.access.REVOKE_TOKEN)
     revoked = await services.access.revoke(context, info, children_only=children_only, force=force)
     owner = f"of {info.namespace}"
     if not revoked and children_only:
@@ -210,7 +215,7 @@ async def revoke(  # noqa: PLR0917  # options, each by its name
     _print_revoked(revoked, said, context.entry, as_json=as_json)
 
 
-@app.command()
+@tokens.command()
 @with_application
 async def rotate(
     built: Application,
@@ -221,12 +226,12 @@ async def rotate(
     """Create a token that replaces another, and print it once."""
     services, lasts = built.services, _duration(overlap)
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.tokens.ROTATE_TOKEN)
+    context = begin(built, info.namespace, operations.access.ROTATE_TOKEN)
     token, new = await services.access.rotate(context, info, lasts)
     _print_new(token, new, as_json=as_json)
 
 
-@app.command("not-before")
+@tokens.command("not-before")
 @with_application
 async def not_before(
     built: Application,
@@ -239,7 +244,7 @@ async def not_before(
     """Refuse tokens that were made earlier."""
     moment = _moment(at) if at else None
     services, ns = built.services, namespace(name) if name is not None else None
-    entry = begin(built, ns, operations.tokens.TOKENS_NOT_BEFORE).entry if ns else None
+    entry = begin(built, ns, operations.access.TOKENS_NOT_BEFORE).entry if ns else None
     since = await services.access.not_before(ns, moment, entry=entry)
     said = f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused."
     print_done({"namespace": ns, "not_before": since.isoformat()}, said, as_json=as_json)
@@ -281,7 +286,7 @@ def _wanted(
     agent_id: str | None,
     containers: list[str] | None,
 ) -> TokenRequest:
-    return operations.tokens.DelegateToken(
+    return operations.access.DelegateToken(
         scopes=_scopes(scopes) if scopes else None,
         topics=topics or None,
         types=types or None,
@@ -312,3 +317,70 @@ def _moment(text: str) -> datetime:
     except ValueError:
         fail("A moment is written as 2026-03-01T12:00:00Z.")
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+NOT_TAKEN = 1
+
+webhooks = typer.Typer(help="Have a URL told of the events of a namespace.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list` shows it.")]
+
+
+@webhooks.command(cls=NamespaceFirst)
+@asks(operations.access.ADD_WEBHOOK)
+def add(
+    added: Json,
+    *,
+    url_: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
+) -> None:
+    """Register a URL, and print the secret of its signatures once: alone on standard output."""
+    echo(
+        f"Webhook {added['id']}. Its receiver verifies each delivery with this secret. Keep it: it "
+        "is not shown again.",
+        err=True,
+    )
+    typer.echo(added["secret"])
+    warn_of_readers()
+
+
+@webhooks.command("list", cls=NamespaceFirst)
+@asks(operations.access.LIST_WEBHOOKS, part="webhooks")
+def list_webhooks(found: Json) -> None:
+    """List the webhooks of a namespace, whether they accept their events, and how many wait."""
+    print_table([_row(row) for row in found["webhooks"]], "No webhooks yet.")
+
+
+def _row(row: Json) -> Json:
+    kinds = "all" if len(row["kinds"]) == len(WebhookKind) else ",".join(row["kinds"])
+    shown = ("id", "url", "state", "code", "failures", "pending")
+    return {**{name: row[name] for name in shown}, "kinds": kinds}
+
+
+@webhooks.command(cls=NamespaceFirst)
+@asks(operations.access.REMOVE_WEBHOOK)
+def remove(_: Json, *, webhook_id: Id) -> str:
+    """Remove a webhook: it gets no more events."""
+    return f"Removed {webhook_id}."
+
+
+@webhooks.command("test", cls=NamespaceFirst)
+@with_target
+async def send_test(target: Target, *, webhook_id: Id, as_json: AsJson = False) -> None:
+    """Send a webhook an event without data; a dead one that accepts it gets events again. Exits
+    with 1 if it does not accept it.
+    """
+    tested = await target.ask(operations.access.TEST_WEBHOOK, webhook_id=webhook_id)
+    answered = (
+        f"it answered {tested['status']}"
+        if tested["status"]
+        else f"{'it gave no answer' if tested['code'] == 'PUSH_FAILED' else 'nothing was sent'} "
+        f"[{tested['code']}]"
+    )
+    said = (
+        f"{webhook_id} took it."
+        if tested["delivered"]
+        else f"{webhook_id} did not take it: {answered}."
+    )
+    print_done(tested, said, as_json=as_json)
+    if not tested["delivered"]:
+        raise typer.Exit(NOT_TAKEN)

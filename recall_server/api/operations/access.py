@@ -1,6 +1,9 @@
-"""Tokens: what a token may do, and the tokens that it manages."""
+"""Access: the tokens of a namespace, what a token may do, and the webhooks: receivers that are told
+of the events of the namespace.
+"""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Annotated, TypeVar
 
@@ -20,8 +23,11 @@ from recall_server.api.operations.operation import (
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
+from recall_server.domain.webhook import WebhookKind
 from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import COUNTED
+from recall_server.services.webhooks import Listed
+from recall_server.storage.tables.tasks import Registration
 
 T = TypeVar("T")
 Made = tuple[str, TokenInfo]
@@ -276,7 +282,7 @@ TOKENS_NOT_BEFORE = Operation(
     cli="recall tokens not-before",
 )
 
-OPERATIONS = (
+TOKENS = (
     WHOAMI,
     LIST_TOKENS,
     ISSUE_TOKEN,
@@ -289,3 +295,95 @@ OPERATIONS = (
     CREATE_TOKEN,
     TOKENS_NOT_BEFORE,
 )
+
+
+class AddWebhook(Arguments):
+    url: str
+    kinds: list[Annotated[WebhookKind, Field(strict=False)]] = Field([])
+    include_text: bool = False
+
+
+class OneWebhook(Arguments):
+    webhook_id: str
+
+
+async def add_webhook(call: Call, given: AddWebhook) -> tuple[Registration, str]:
+    if given.include_text:
+        call.caller.rights.require(Scope.READ, whole_namespace=True)
+    return await call.services.webhooks.add(
+        call.context, given.url, given.kinds, include_text=given.include_text
+    )
+
+
+async def list_webhooks(call: Call, _: NoArguments) -> Sequence[Listed]:
+    found = await call.services.webhooks.all(call.caller.namespace)
+    call.context.entry.counts["webhooks"] = len(found)
+    return found
+
+
+async def remove_webhook(call: Call, given: OneWebhook) -> Json:
+    await call.services.webhooks.remove(call.context, given.webhook_id)
+    return {"removed": given.webhook_id}
+
+
+def _added(made: tuple[Registration, str], _: Arguments) -> Json:
+    registration, secret = made
+    return {"secret": secret, **presenters.webhook(registration)}
+
+
+_WEBHOOK = ("id", "url", "kinds", "include_text", "state")
+
+ADD_WEBHOOK = Operation(
+    "add_webhook",
+    Scope.WEBHOOKS,
+    "Have a URL told of events of the namespace, signed with a secret that is shown once.",
+    AddWebhook,
+    add_webhook,
+    _added,
+    ("secret", *_WEBHOOK),
+    whole_namespace=True,
+    http=(Http("POST", "/v1/webhooks", CREATED),),
+    cli="recall webhooks add",
+)
+LIST_WEBHOOKS = Operation(
+    "list_webhooks",
+    Scope.WEBHOOKS,
+    "List the webhooks of the namespace: what each is told, whether it takes it, what waits.",
+    NoArguments,
+    list_webhooks,
+    lambda found, _: {
+        "webhooks": [
+            {**presenters.webhook(one.registration), "pending": one.pending} for one in found
+        ]
+    },
+    ("webhooks",),
+    whole_namespace=True,
+    http=(Http("GET", "/v1/webhooks"),),
+    cli="recall webhooks list",
+    read_only=True,
+)
+REMOVE_WEBHOOK = Operation(
+    "remove_webhook",
+    Scope.WEBHOOKS,
+    "Remove a webhook: it gets no more events.",
+    OneWebhook,
+    remove_webhook,
+    returns=("removed",),
+    whole_namespace=True,
+    http=(Http("DELETE", "/v1/webhooks/{webhook_id}"),),
+    cli="recall webhooks remove",
+)
+TEST_WEBHOOK = Operation(
+    "test_webhook",
+    Scope.WEBHOOKS,
+    "Send a webhook an event without data; a dead one that accepts it gets events again.",
+    OneWebhook,
+    lambda call, given: call.services.webhooks.test(call.context, given.webhook_id),
+    lambda tested, _: asdict(tested),
+    ("delivered", "status", "code"),
+    whole_namespace=True,
+    http=(Http("POST", "/v1/webhooks/{webhook_id}/test"),),
+    cli="recall webhooks test",
+)
+
+WEBHOOKS = (ADD_WEBHOOK, LIST_WEBHOOKS, REMOVE_WEBHOOK, TEST_WEBHOOK)
