@@ -210,6 +210,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             digests,
             redaction,
             settings.task_questions_max,
+            settings.task_changes_max,
             settings.doubted_max,
         )
         tasks = Tasks(

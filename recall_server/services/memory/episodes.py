@@ -25,7 +25,6 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
-from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
 from recall_server.domain.permissions import AccessScope
@@ -41,7 +40,7 @@ from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, lists
 from recall_server.storage.driver import Document
 from recall_server.storage.index.words import Postings, postings
-from recall_server.storage.store import Store, Transaction
+from recall_server.storage.store import Transaction
 from recall_server.storage.tables.episodes import turn_rows
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
@@ -389,14 +388,13 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
-# The rows of a text with so many passages are computed before its transaction, which others await.
-COMPUTED_FROM = 500
+# The rows of a text with so many postings are computed before its transaction, which others await.
+COMPUTED_FROM = 5_000
 
 
 class Computed(NamedTuple):
     """Rows of a long text: the digests by which it would be refused, the rows of its turns, and the
-    lists of its words. The lists are used if no other text is stored meanwhile: they begin `behind`
-    the last slot.
+    lists of its words, which begin `behind` the last slot.
     """
 
     digests: Sequence[str]
@@ -404,15 +402,28 @@ class Computed(NamedTuple):
     lists: Document
     behind: int
 
+    async def fitting_lists(self, tx: Transaction) -> Document | None:
+        """Return the lists, unless another text was stored meanwhile."""
+        last = (await tx.words.statistics()).last_slot
+        return self.lists if self.behind == last else None
+
+
+def is_short(words: Postings) -> bool:
+    """Return whether a text with these words is stored without computing anything ahead."""
+    return len(words.rows) < COMPUTED_FROM
+
 
 async def computed(
-    store: Store, namespace: Namespace, episode: Episode, words: Postings, digests: Digests
+    tx: Transaction, episode: Episode, words: Postings, digests: Digests
 ) -> Computed | None:
-    """Return what can be computed ahead of storing a text; None if it is short."""
-    if words.documents < COMPUTED_FROM:
+    """Return what can be computed ahead of storing a text with these `words`; None if it is
+    short.
+    """
+    if is_short(words):
         return None
-    async with store.transaction(namespace, write=False) as tx:
-        behind = (await tx.words.statistics()).last_slot
+    namespace = tx.bound.namespace
+    assert namespace is not None
+    behind = (await tx.words.statistics()).last_slot
 
     def compute() -> Computed:
         of_text = list(digests.of_text(namespace, episode.text, episode.turns))
@@ -446,20 +457,25 @@ async def store_episode(
         await tx.episodes.add_new(episode, episode.id, digest, turns)
     elif not await tx.episodes.add(episode, key, digest, turns):
         return False
-    last = (await tx.words.statistics()).last_slot if ahead else 0
-    await tx.words.add(words, ahead.lists if ahead and ahead.behind == last else None)
+    await tx.words.add(words, await ahead.fitting_lists(tx) if ahead else None)
     await _hold(tx, episode)
     return True
 
 
 async def store_planned_episode(
-    tx: Transaction, episode: Episode, digests: Digests, *, key: str, scope: AccessScope
+    tx: Transaction,
+    episode: Episode,
+    digests: Digests,
+    *,
+    key: str,
+    scope: AccessScope,
+    ahead: Computed | None,
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
-    await refuse_erased(tx, digests, episode, scope)
+    await refuse_erased(tx, digests, episode, scope, ahead and ahead.digests)
     await tx.episodes.take_quota(episode, key, episode.content_hash)
     episode = replace(episode, recorded_at=await tx.moment())
-    await tx.episodes.add_new(episode, key, episode.content_hash)
+    await tx.episodes.add_new(episode, key, episode.content_hash, ahead and ahead.turns)
     await _hold(tx, episode)
 
 
