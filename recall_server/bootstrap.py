@@ -37,7 +37,7 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
-from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.episodes import EXPIRE_TEXT, ErasedTexts
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
@@ -306,7 +306,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                     settings.text_chars_max,
                     settings.text_passages_max,
                     settings.import_line_bytes_max,
-                    partial(find_erased, digests=digests),
+                    ErasedTexts(digests),
                     redaction,
                     judging.judgements,
                 ),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
@@ -16,11 +17,22 @@ from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.texts import Texts
 from recall_server.services.tasks import merge
+from recall_server.services.transfer import importing
+from recall_server.storage.bound_connection import load
 from tests.support.application import Open
-from tests.support.conversation import ALICE, citing, context, drained, enter, memories, remember
+from tests.support.conversation import (
+    ALICE,
+    citing,
+    context,
+    drained,
+    enter,
+    memories,
+    remember,
+)
 from tests.support.counted import counted, interrupted
 from tests.support.runtime import NOON, Clock
 from tests.support.statements import Stating, cities, tell
+from tests.support.transfer import BOB, exported, line_of, taken_in
 from tests.support.whole_walk import present
 
 WHO = ("Ana", "Ben", "Cid", "Dan", "Eve")
@@ -275,3 +287,31 @@ async def test_a_plan_of_many_changes_reads_no_more_under_the_lock(open_app: Ope
 
     assert changes == [(12, 0), (0, 12), (20, 0), (0, 20)]
     assert reads[:2] == reads[2:]
+
+
+async def test_an_import_reads_and_cuts_no_text_under_the_lock(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It settles some memories at a time with those that were here before. Control: they contradict
+    these, and all texts and memories come.
+    """
+    monkeypatch.setattr(importing, "RECONCILED_AT_ONCE", 2)
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        await enter(application, BOB)
+        await tell(application, SAID)
+        file = await exported(application)
+        other = SAID.replace("town", "ville")
+        await application.services.ingest.remember(
+            Context(line_of(application, BOB, "store_memory")), Submission(other, "life")
+        )
+        await drained(application)
+        with counted(application) as counts:
+            report = await taken_in(application, file, BOB)
+        book = await application.services.audit.newest(BOB, 20)
+        texts = load(application.store.engine)["episodes_by_id"]
+
+    assert report.counts()["new"] == 6
+    assert not {texts.sql, texts.unlimited} & {*counts.under_lock}
+    settled = [one.counts["superseded"] for one in book if "superseded" in one.counts]
+    assert sorted(settled) == [1, 2, 2]

@@ -25,6 +25,7 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
 from recall_server.domain.permissions import AccessScope
@@ -520,26 +521,26 @@ async def refuse_erased(
     await tx.erasures.refuse(text_digests, places, ErasedContent)
 
 
-async def find_erased(
-    tx: Transaction,
-    texts: Sequence[tuple[str, Sequence[Turn]]],
-    *,
-    digests: Digests,
-    scope: AccessScope | None = None,
-) -> set[int]:
-    """Return the indexes of the texts that `refuse_erased` would refuse. Each text comes with its
-    known turns.
-    """
-    assert tx.bound.namespace is not None
-    namespace = tx.bound.namespace
+@dataclass(frozen=True)
+class ErasedTexts:
+    """Finds the texts that `refuse_erased` would refuse. Each text comes with its known turns."""
 
-    def of_texts() -> list[set[str]]:
+    digests: Digests
+
+    def digests_of(
+        self, namespace: Namespace, texts: Sequence[tuple[str, Sequence[Turn]]]
+    ) -> list[set[str]]:
+        """Return the digests of each of these texts. Takes long for long texts."""
         return [
-            set(digests.of_text(namespace, text, (*turns, *parse_turns(text, EPOCH))))
+            set(self.digests.of_text(namespace, text, (*turns, *parse_turns(text, EPOCH))))
             for text, turns in texts
         ]
 
-    text_digests = await asyncio.to_thread(of_texts)
-    places = EVERYWHERE if scope is None else digests.places(namespace, scope)
-    gone = await tx.erasures.erased(sorted(set().union(*text_digests)), places)
-    return {index for index, one in enumerate(text_digests) if one & gone}
+    async def among(
+        self, tx: Transaction, digests: Sequence[set[str]], scope: AccessScope | None = None
+    ) -> set[int]:
+        """Return the indexes of the texts with these digests that were erased."""
+        assert tx.bound.namespace is not None
+        places = EVERYWHERE if scope is None else self.digests.places(tx.bound.namespace, scope)
+        gone = await tx.erasures.erased(sorted(set().union(*digests)), places)
+        return {index for index, one in enumerate(digests) if one & gone}

@@ -5,6 +5,7 @@ A task changes no memory before its commit: after a dry run, a question or a can
 as it was. Until the commit the text is stored with the task.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -54,11 +55,11 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.episodes import (
     Computed,
+    ErasedTexts,
     Redaction,
     checked_utterances,
     computed,
     conversation,
-    find_erased,
     is_short,
     last_said_at,
     passages,
@@ -376,9 +377,12 @@ class Consolidate:
         a sentence: a model may have written them before the erasure.
         """
         scope, kept = task.request.effective_scope, list[Proposal]()
+        erased, namespace = ErasedTexts(self.digests), tx.bound.namespace
+        assert namespace is not None
         for some in batches(task.work.proposals, PROPOSALS_AT_ONCE):
             texts = [(one.text, _parts(one.text)) for one in some]
-            gone = await find_erased(tx, texts, digests=self.digests, scope=scope)
+            digests = await asyncio.to_thread(erased.digests_of, namespace, texts)
+            gone = await erased.among(tx, digests, scope)
             kept += [one for index, one in enumerate(some) if index not in gone]
         left_out = len(task.work.proposals) - len(kept)
         if not left_out:
