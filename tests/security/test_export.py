@@ -375,14 +375,14 @@ async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
             seen.extend(text for text, _ in texts)
             return [{text} for text, _ in texts]
 
-        async def among(self, _: Transaction, digests: Sequence[set[str]]) -> set[int]:
+        async def refused(self, _: Transaction, digests: Sequence[set[str]]) -> set[int]:
             return {place for place, (text,) in enumerate(digests) if "Porto" in text}
 
     async with open_app() as built:
         await lived(built)
         file = await exported(built)
         built.services = replace(
-            built.services, importing=replace(built.services.importing, refused=Porto())
+            built.services, importing=replace(built.services.importing, refusals=Porto())
         )
         report = await taken_in(built, file, BOB)
         bobs = await exported(built, BOB)

@@ -536,7 +536,7 @@ class ErasedTexts:
             for text, turns in texts
         ]
 
-    async def among(
+    async def refused(
         self, tx: Transaction, digests: Sequence[set[str]], scope: AccessScope | None = None
     ) -> set[int]:
         """Return the indexes of the texts with these digests that were erased."""

@@ -382,7 +382,7 @@ class Consolidate:
         for some in batches(task.work.proposals, PROPOSALS_AT_ONCE):
             texts = [(one.text, _parts(one.text)) for one in some]
             digests = await asyncio.to_thread(erased.digests_of, namespace, texts)
-            gone = await erased.among(tx, digests, scope)
+            gone = await erased.refused(tx, digests, scope)
             kept += [one for index, one in enumerate(some) if index not in gone]
         left_out = len(task.work.proposals) - len(kept)
         if not left_out:

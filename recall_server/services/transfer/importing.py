@@ -46,7 +46,7 @@ RECONCILED_AT_ONCE = 25
 NAMED_MAX = 100
 
 
-class Refused(Protocol):
+class Refusals(Protocol):
     """Finds the texts that must not be imported."""
 
     def digests_of(
@@ -54,7 +54,7 @@ class Refused(Protocol):
     ) -> Sequence[set[str]]:
         """Return digests of each of these texts, given with their turns."""
 
-    async def among(self, tx: Transaction, digests: Sequence[set[str]]) -> set[int]:
+    async def refused(self, tx: Transaction, digests: Sequence[set[str]]) -> set[int]:
         """Return the indexes of the texts with these digests that are refused, as `tx` sees it."""
 
 
@@ -162,7 +162,7 @@ class _Computed:
 @dataclass(frozen=True)
 class Import:
     """Imports exports, each text as if it came through a protocol. `model`: the model of the
-    vectors, if there are any. `refused`: finds the texts that must not come back.
+    vectors, if there are any. `refusals`: finds the texts that must not come back.
     """
 
     store: Store
@@ -171,7 +171,7 @@ class Import:
     text_chars_max: int
     text_passages_max: int
     line_bytes_max: int
-    refused: Refused
+    refusals: Refusals
     redaction: Redaction
     judgements: Judgements
 
@@ -316,7 +316,7 @@ class Import:
         ahead = await self._computed(namespace, batch)
         async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             # Every imported text passes this check.
-            refused = await self.refused.among(tx, ahead.digests)
+            refused = await self.refusals.refused(tx, ahead.digests)
             report.refused += len(refused)
             for place in refused:
                 report.leave_out(batch[place], "it was erased")
@@ -371,9 +371,9 @@ class Import:
 
         def compute() -> _Computed:
             texts = [(one.line.text, one.turns) for one in batch]
-            digests = self.refused.digests_of(namespace, texts)
+            digests = self.refusals.digests_of(namespace, texts)
             lines = [one.line for one in batch if isinstance(one.line, Episode)]
-            passages = {one.id: findable_passages(intake.readable(one)) for one in lines}
+            passages = {one.id: findable_passages(intake.as_read(one)) for one in lines}
             words = _words(passages.values())
             return _Computed(digests, passages, words, indexing.lists(words, behind), behind)
 

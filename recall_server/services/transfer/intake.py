@@ -106,7 +106,7 @@ def prepared(line: Line) -> Prepared:
     return _screened(_known(line))
 
 
-def readable(line: export_format.Episode) -> Episode:
+def as_read(line: export_format.Episode) -> Episode:
     """Return the text of a line as it is read once it is stored."""
     turns = (
         Turn(
