@@ -440,6 +440,7 @@ async def _delivered(
 async def working(built: Application) -> AsyncIterator[None]:
     """Run the worker, the checkpoints and the retention for the duration of the block."""
     await built.services.model_keys.begin()
+    await built.services.ingest.begin()
     keep = built.supervisor.keep
     task = asyncio.create_task(keep("worker", built.worker.run))
     try:

@@ -157,6 +157,11 @@ class Ingest:
         default_factory=WeakValueDictionary, init=False
     )
 
+    async def begin(self) -> None:
+        """Queue the extractions again for which there was no space: the quota may be larger now."""
+        async with self.store.transaction(None) as tx:
+            await tx.jobs.requeue_without_space(self.runtime.now())
+
     async def remember(self, context: Context, submission: Submission) -> Accepted:
         """Store the text, index its words and enqueue the extraction in one transaction, without a
         model and without vectors.
