@@ -36,7 +36,7 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
-from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.episodes import EXPIRE_TEXT, ErasedTexts
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
@@ -209,6 +209,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             digests,
             redaction,
             settings.task_questions_max,
+            settings.task_changes_max,
             settings.doubted_max,
         )
         tasks = Tasks(
@@ -304,7 +305,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                     settings.text_chars_max,
                     settings.text_passages_max,
                     settings.import_line_bytes_max,
-                    partial(find_erased, digests=digests),
+                    ErasedTexts(digests),
                     redaction,
                     judging.judgements,
                 ),
@@ -438,6 +439,7 @@ async def _delivered(
 async def working(built: Application) -> AsyncIterator[None]:
     """Run the worker, the checkpoints and the retention for the duration of the block."""
     await built.services.model_keys.begin()
+    await built.services.ingest.begin()
     keep = built.supervisor.keep
     task = asyncio.create_task(keep("worker", built.worker.run))
     try:

@@ -543,6 +543,7 @@ def result(outcome: Outcome) -> Json:
         "reinforced": list(outcome.reinforced),
         "groups_found": outcome.groups_found,
         "rejected": outcome.rejected,
+        "read_to": outcome.read_to,
         "contradictions": [question(one) for one in outcome.questions],
         "resolutions": [decision(one, "id") for one in outcome.resolutions],
     }
@@ -556,6 +557,11 @@ def summary(outcome: Outcome) -> str:
     head = f"Plan only, nothing is changed: {counts}" if outcome.dry_run else counts
     if outcome.questions:
         head += f", {len(outcome.questions)} contradictions to be answered"
+    if outcome.read_to is not None:
+        head += (
+            f". The text was read up to character {outcome.read_to}, as that is all that one task "
+            "changes; search finds all of it. Send the rest as another text"
+        )
     return "\n".join(
         [f"{head}.", *(f"- {memory.type}: {memory.text}" for memory in outcome.created)]
     )

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from recall_server.domain.episode import Citation
+from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Memory
 from recall_server.domain.memory_event import Histories
 from recall_server.domain.permissions import Scope
@@ -199,13 +200,15 @@ class Decision:
 class Settling:
     """How contradictions are settled: by the policy and the answers so far. A plan asks at most
     `questions_max` questions; the others are asked when these are answered. `disputes`: nobody
-    waits for an answer, so both sides are kept as disputed instead of asking.
+    waits for an answer, so both sides are kept as disputed instead of asking. With `changes_max`
+    changes a plan is about no further candidate, so that it is applied in a short transaction.
     """
 
     policy: Policy = Policy.DECIDE
     resolutions: Mapping[str, Resolution] = field(default_factory=dict)
     questions_max: int = 50
     disputes: bool = False
+    changes_max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -343,13 +346,16 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes that are applied all or none, in this order, and only if there are no questions."""
+    """Changes that are applied all or none, in this order, and only if there are no questions.
+    `left`: the candidates that it is not about, as it has all changes that one plan may have.
+    """
 
     changes: tuple[Change, ...] = ()
     questions: tuple[Question, ...] = ()
     decisions: tuple[Decision, ...] = ()
     relations: tuple[Relation, ...] = ()
     rulings: tuple[Ruling, ...] = ()
+    left: tuple[Candidate, ...] = ()
 
     def digest(self) -> str:
         """Return a hash of the plan's effect: equal if it changes the same memories in the same

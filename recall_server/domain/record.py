@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import combinations, islice
-from typing import Any
+from typing import Any, Self
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory, MemoryType, importance, layer_of
@@ -42,6 +42,15 @@ class Recorded:
     rest: dict[str, Any] = field(default_factory=dict)
     made_again: bool = False
     stored_bytes: int = 0
+
+    def copy(self) -> Self:
+        """Return a copy that a transaction can add to."""
+        return replace(
+            self,
+            citations=[*self.citations],
+            relations=[*self.relations],
+            rest={**self.rest},
+        )
 
     def add(self, values: Mapping[str, Any], *, imported: bool = False) -> None:
         self.words = words(values)

@@ -199,7 +199,8 @@ class Work:
 
     `next` counts the finished passages (of an ingest) or merged groups. Answers of models are
     stored, so that no question is asked twice. `expected` is the digest of the plan to apply.
-    `drafts` are its proposals if some of them are still to be written.
+    `drafts` are its proposals if some of them are still to be written. `read_to` is where the part
+    of the text ends that the candidates are of; None: they are of all of it.
     """
 
     episode_id: str
@@ -214,11 +215,14 @@ class Work:
     resolutions: tuple[Resolution, ...] = ()
     expected: str = ""
     drafts: tuple[Proposal, ...] = ()
+    read_to: int | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The changes of a task, made or (`dry_run`) planned."""
+    """The changes of a task, made or (`dry_run`) planned. `read_to`: up to which character the text
+    was read, if that is not all of it, as the task has all changes that one may have.
+    """
 
     dry_run: bool = False
     created: tuple[Memory, ...] = ()
@@ -229,6 +233,7 @@ class Outcome:
     resolutions: tuple[Resolution, ...] = ()
     digest: str = ""
     rejected: int = 0
+    read_to: int | None = None
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
         "erased-merged",
         "the search for erased text in a merged text",
         "recall_server.services.tasks.consolidate:Consolidate._without_erased",
-        Instead("find_erased", "set()"),
+        Instead("refused", "set()"),
         (
             "tests/integration/memory/test_consolidate.py::test_a_merged_text_that_brings_back_what_was_erased_is_left_out",
         ),

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from threading import get_ident
 from typing import Any, Self
 
 import httpx2
@@ -16,6 +17,7 @@ import pytest
 from recall_server.bootstrap import working
 from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.integrations.extraction.rules import RulesExtractor
+from recall_server.services.search.parsing import read
 from tests.support.engines import on_sqlite
 from tests.support.hostile_inputs import INPUTS, LONG_TEXTS, Post, tool
 from tests.support.length import has_full_length, on_both_at_full_length
@@ -193,3 +195,10 @@ async def test_words_that_nobody_has_looked_up_do_not_hold_up_the_others(serve: 
     assert status == 200, answer
     assert json.loads(answer)["results"]
     watch.check(2 * STEP_MAX_S)
+
+
+async def test_a_long_question_is_read_in_a_thread() -> None:
+    """Control: a short one is not, which would take longer."""
+    threads = [await read(text, lambda _: get_ident()) for text in ("Dec " * 500, "What is new?")]
+
+    assert (threads[0] == get_ident(), threads[1] == get_ident()) == (False, True)

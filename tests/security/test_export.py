@@ -366,15 +366,23 @@ async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
     """The import passes every text through this check before it writes."""
     seen: list[str] = []
 
-    async def erased(_: Transaction, texts: Sequence[tuple[str, Sequence[Turn]]]) -> set[int]:
-        seen.extend(text for text, _ in texts)
-        return {place for place, (text, _) in enumerate(texts) if "Porto" in text}
+    class Porto:
+        """Refuses every text with this word."""
+
+        def digests_of(
+            self, _: Namespace, texts: Sequence[tuple[str, Sequence[Turn]]]
+        ) -> list[set[str]]:
+            seen.extend(text for text, _ in texts)
+            return [{text} for text, _ in texts]
+
+        async def refused(self, _: Transaction, digests: Sequence[set[str]]) -> set[int]:
+            return {place for place, (text,) in enumerate(digests) if "Porto" in text}
 
     async with open_app() as built:
         await lived(built)
         file = await exported(built)
         built.services = replace(
-            built.services, importing=replace(built.services.importing, refused=erased)
+            built.services, importing=replace(built.services.importing, refusals=Porto())
         )
         report = await taken_in(built, file, BOB)
         bobs = await exported(built, BOB)

@@ -219,6 +219,48 @@ async def test_an_extraction_that_would_copy_more_than_fits_ends(open_app: Open)
         assert await counted(application, carol) + 21 * ITEM_BYTES == full
 
 
+async def refused(application: Application) -> int:
+    """Return how many extractions of Alice were given up for lack of space."""
+    failed = "state = 'failed' AND error_code = 'QUOTA_EXCEEDED'"
+    return len(await select(application.store, f"SELECT id FROM operations WHERE {failed}"))
+
+
+async def test_an_extraction_without_space_is_done_once_some_is_freed(open_app: Open) -> None:
+    """By an erasure. Control: it is not tried before."""
+    model = Scripted(**MANY)
+    async with open_app(extractor=model, namespace_bytes_max=150_000) as application:
+        await enter(application)
+        large = Submission("x" * 100_000, "life", container="large", kept_as="text")
+        await application.services.ingest.remember(context(application), large)
+        await labelled(application)
+        before = await refused(application), model.asked, len(await memories(application))
+        await drained(application)
+        asked = model.asked
+        await application.services.erase.container(context(application), "large")
+        await drained(application)
+
+        assert before == (1, 1, 0)
+        assert asked == 1
+        assert (await refused(application), model.asked) == (0, 2)
+        assert len(await memories(application)) == 20
+
+
+async def test_an_extraction_without_space_is_done_after_a_start_with_more(
+    open_app: Open,
+) -> None:
+    """Control: with as little space as before, it is given up again."""
+    left = list[tuple[int, int]]()
+    for size in (60_000, 60_000, 200_000):
+        async with open_app(extractor=Scripted(**MANY), namespace_bytes_max=size) as application:
+            if not left:
+                await labelled(application)
+            await application.services.ingest.begin()
+            await drained(application)
+            left.append((await refused(application), len(await memories(application))))
+
+    assert left == [(1, 0), (1, 0), (0, 20)]
+
+
 async def test_an_import_counts_the_labels_of_memories(open_app: Open) -> None:
     """Control: it fits into what the export counted, with what its events keep."""
     async with open_app(extractor=Scripted(**MANY)) as application:

@@ -8,15 +8,30 @@ from typing import Any
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
+from recall_server.domain.extraction import Extraction, Passage
 from recall_server.domain.permissions import OPERATOR
-from recall_server.domain.task import Mode, Request, TaskState
+from recall_server.domain.query import Query
+from recall_server.domain.task import JobState, Mode, Outcome, Request, TaskState
+from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.texts import Texts
 from recall_server.services.tasks import merge
+from recall_server.services.transfer import importing
+from recall_server.storage.bound_connection import load
 from tests.support.application import Open
-from tests.support.conversation import ALICE, citing, context, drained, enter, memories, remember
-from tests.support.counted import interrupted
+from tests.support.conversation import (
+    ALICE,
+    citing,
+    context,
+    drained,
+    enter,
+    memories,
+    remember,
+)
+from tests.support.counted import counted, interrupted
 from tests.support.runtime import NOON, Clock
 from tests.support.statements import Stating, cities, tell
+from tests.support.transfer import BOB, exported, line_of, taken_in
 from tests.support.whole_walk import present
 
 WHO = ("Ana", "Ben", "Cid", "Dan", "Eve")
@@ -160,3 +175,142 @@ async def test_a_merge_takes_so_many_memories_and_the_next_one_goes_on(open_app:
             left.append(len(await memories(application, limit=many)))
 
     assert left == [21, 1]
+
+
+async def ended(application: Application, task_id: str) -> Outcome:
+    await drained(application)
+    task = await application.services.tasks.get(context(application), task_id)
+    assert task.outcome is not None, task.status
+    return task.outcome
+
+
+async def test_a_task_makes_so_many_changes_and_says_how_far_it_has_read(
+    open_app: Open, clock: Clock
+) -> None:
+    """Search finds the rest of the text. A dry run shows the same plan. One undo takes all back."""
+    said = f"{SAID}\nYan: Moss is green."
+    async with open_app(extractor=Stating(), task_changes_max=3) as application:
+        await enter(application)
+        before = await present(application)
+        start = application.services.consolidate.start
+        dry = await start(context(application), Request(Mode.INGEST, "life", said, dry_run=True))
+        shown = await ended(application, dry.id)
+        left = await present(application)
+        task = await start(context(application), Request(Mode.APPLY, "", plan_id=dry.id))
+        made = await ended(application, task.id)
+        found = await cities(application)
+        moss = await application.services.recall.search(context(application), Query("moss"))
+        assert await same(application)
+        clock.pass_(timedelta(minutes=1))
+        await application.services.changes.undo(
+            context(application), task.id, rights=OPERATOR, dry_run=False, with_dependents=False
+        )
+        after = await present(application)
+
+    assert left == before == after
+    assert shown.read_to == made.read_to == said.index("Dan lives")
+    assert set(found) == {"Anatown", "Bentown", "Cidtown"}
+    assert "Moss" in moss.hits[0].item.text
+
+
+async def test_a_task_reads_no_further_passage_once_it_has_enough(open_app: Open) -> None:
+    """Control: the extractor is given the passages before."""
+    extractor = Stating()
+    read, extract = [], extractor.extract
+
+    async def reading(passage: Passage) -> Extraction:
+        read.append(passage.turns[0].index)
+        return await extract(passage)
+
+    extractor.passage_chars, extractor.extract = 40, reading  # type: ignore[method-assign]
+    said = "\n".join(f"{one}: {one} lives in {one}town." for one in WHO)
+    async with open_app(extractor=extractor, task_changes_max=2) as application:
+        await enter(application)
+        task = await application.services.consolidate.start(
+            context(application), Request(Mode.INGEST, "life", said)
+        )
+        made = await ended(application, task.id)
+
+    assert read == [0, 1]
+    assert made.read_to == said.index("Cid: ") + len("Cid: ")
+    assert len(made.created) == 2
+
+
+async def test_what_one_passage_states_is_written_in_pieces_and_repeated_after_a_kill(
+    open_app: Open, clock: Clock
+) -> None:
+    """The job has the passage until its last piece. Control: there are several pieces."""
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        ingest = replace(application.services.ingest, changes_at_once=2)
+        application.worker.handlers = {**application.worker.handlers, "extract": ingest.extract}
+        await tell(application, "Yan: Ben lives in Bentown.")
+        pieces = list[int]()
+
+        async def second() -> None:
+            pieces.append(len(await cities(application)))
+            if pieces[-1] > 1:
+                await cut_off()
+
+        accepted = await ingest.remember(context(application), Submission(SAID, "life"))
+        with interrupted(application, None, second, times=9), pytest.raises(asyncio.CancelledError):
+            await drained(application)
+        some = await cities(application)
+        clock.pass_(timedelta(hours=1))
+        await drained(application)
+        every = await cities(application)
+        book = await application.services.audit.newest(ALICE, 20)
+        job = await ingest.extracted(context(application), accepted.job_id)
+        assert await same(application)
+
+    assert len(some) < len(every) == 5
+    assert every["Bentown"].reinforcements == 1
+    assert job.job.state is JobState.COMPLETE
+    assert sorted(one.counts["added"] for one in book if "added" in one.counts) == [1, 1, 1, 2]
+
+
+async def test_a_plan_of_many_changes_reads_no_more_under_the_lock(open_app: Open) -> None:
+    """Neither to add memories nor to reinforce them. Control: the plans have their changes."""
+    reads, changes = [], []
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for number in (12, 12, 20, 20):
+            said = "\n".join(f"Zoe: Who{number}x{one} lives in Rome." for one in range(number))
+            task = await application.services.consolidate.start(
+                context(application), Request(Mode.INGEST, "life", said)
+            )
+            with counted(application) as counts:
+                made = await ended(application, task.id)
+            reads.append(len(counts.under_lock))
+            changes.append((len(made.created), len(made.reinforced)))
+
+    assert changes == [(12, 0), (0, 12), (20, 0), (0, 20)]
+    assert reads[:2] == reads[2:]
+
+
+async def test_an_import_reads_and_cuts_no_text_under_the_lock(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It settles some memories at a time with those that were here before. Control: they contradict
+    these, and all texts and memories come.
+    """
+    monkeypatch.setattr(importing, "RECONCILED_AT_ONCE", 2)
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        await enter(application, BOB)
+        await tell(application, SAID)
+        file = await exported(application)
+        other = SAID.replace("town", "ville")
+        await application.services.ingest.remember(
+            Context(line_of(application, BOB, "store_memory")), Submission(other, "life")
+        )
+        await drained(application)
+        with counted(application) as counts:
+            report = await taken_in(application, file, BOB)
+        book = await application.services.audit.newest(BOB, 20)
+        texts = load(application.store.engine)["episodes_by_id"]
+
+    assert report.counts()["new"] == 6
+    assert not {texts.sql, texts.unlimited} & {*counts.under_lock}
+    settled = [one.counts["superseded"] for one in book if "superseded" in one.counts]
+    assert sorted(settled) == [1, 2, 2]

@@ -423,6 +423,7 @@ class Outcome(Answer):
     reinforced: list[str] = []
     groups_found: int = 0
     rejected: int = 0
+    read_to: int | None = None
     contradictions: list[Question] = []
     resolutions: list[Any] = []
 

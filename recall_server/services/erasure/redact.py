@@ -177,6 +177,7 @@ async def apply(
     await commit.settle_ended(tx, now)
     await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
+    await tx.jobs.requeue_without_space(now)
     await tx.erasures.next_epoch()
     return left
 

@@ -3,7 +3,8 @@ model judge the disputes that a plan opens. A large change is planned ahead: its
 computed without a lock, and the transaction, for which others wait, only writes.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,14 +34,18 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.search.index_entry import findable_memory
 from recall_server.services.memory import indexing, reconcile
-from recall_server.storage.index.words import Postings, Statistics
+from recall_server.storage.driver import Document
+from recall_server.storage.index.words import Postings, Statistics, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
+from recall_server.storage.tables.new_memory import NewMemory
 
 # How often a change is planned without a lock, if others change memories meanwhile. Then others in
 # this process wait while it is planned as often again; then it is planned under the lock, for which
 # all writers wait on SQLite.
 PLANS_MAX = 3
+# How many changes a plan makes before others have their turn on the event loop.
+AT_ONCE = 100
 # A call or a task with more statements than this is planned without a lock.
 PLANNED_INSIDE_MAX = 10
 
@@ -121,26 +126,56 @@ async def apply_planned(
             return await write(tx, await plan(tx))
 
 
-async def apply(
-    tx: Transaction, plan: Plan, now: datetime, *, passages: Postings | None = None
-) -> None:
-    """Make the changes of `plan` within `tx`, index new memories together with the `passages` of a
-    text that was stored with them, and store the decisions and relations. Superseded memories stay
-    in the index.
+@dataclass(frozen=True)
+class Added:
+    """The rows of the memories that a plan adds, by their ids, and their entries in the index. With
+    the `lists` of these if they were made ahead, behind the last slot of the index.
+    """
+
+    rows: Mapping[str, NewMemory]
+    words: Postings
+    lists: Document | None = None
+
+
+async def added(plan: Plan, passages: Postings | None = None) -> Added:
+    """Return what the memories that a plan adds are written with, together with the `passages` of a
+    text that is stored with them.
+    """
+    adds = [change for change in plan.changes if isinstance(change, Add)]
+    many = len(adds) + (passages.documents if passages else 0) > indexing.INLINE_MAX
+    return await asyncio.to_thread(_added, adds, passages) if many else _added(adds, passages)
+
+
+def _added(adds: Sequence[Add], passages: Postings | None) -> Added:
+    rows = {one.memory.id: NewMemory.made_of(one.memory, one.rule, one.also) for one in adds}
+    words = postings({one.memory.id: findable_memory(one.memory) for one in adds})
+    return Added(rows, (words.joined(passages) if passages else words).written())
+
+
+async def apply(tx: Transaction, plan: Plan, now: datetime, *, ahead: Added | None = None) -> None:
+    """Make the changes of `plan` within `tx`, index new memories, and store the decisions and
+    relations. Superseded memories stay in the index. `ahead`: what the new memories are written
+    with, if it is known; it may have the dates of an earlier moment.
 
     Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """
     assert not plan.questions
-    # A merge may supersede thousands by one.
-    for _, alike in groupby(plan.changes, _by):
+    new = ahead or await added(plan)
+    for number, (_, alike) in enumerate(groupby(plan.changes, _by)):
         first, *others = alike
-        await _apply(tx, first, now, others)
-    added = [change.memory for change in plan.changes if isinstance(change, Add)]
-    await indexing.show_new(tx, {one.id: findable_memory(one) for one in added}, passages)
+        if number % AT_ONCE == 0:
+            # What needs no rows does not wait, and many of them would delay other callers.
+            await asyncio.sleep(0)
+        if isinstance(first, Add):
+            memories = [one.memory for one in (first, *others) if isinstance(one, Add)]
+            await tx.memories.add_each([new.rows[one.id].dated(one) for one in memories])
+        else:
+            await _apply(tx, first, now, others)
+    await tx.words.add(new.words, new.lists)
     for decision in plan.decisions:
         await tx.decisions.add(decision)
     if plan.relations:
-        await tx.relations.add(plan.relations, {one.id for one in added})
+        await tx.relations.add(plan.relations, new.rows.keys())
     if any(isinstance(change, Supersede | Forget) for change in plan.changes):
         await settle_ended(tx, now)
 
@@ -152,8 +187,14 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
 
 
 def _by(change: Change) -> object:
-    """Return what changes share that are made together."""
-    return replace(change, memory_id="") if isinstance(change, Supersede) else id(change)
+    """Return what changes share that are made together: a merge may supersede thousands by one."""
+    match change:
+        case Add():
+            return Add
+        case Supersede():
+            return replace(change, memory_id="")
+        case _:
+            return id(change)
 
 
 async def _apply(
@@ -162,14 +203,14 @@ async def _apply(
     """Make a change, and those that are `alike`."""
     done = True
     match change:
-        case Add():
-            await _add(tx, change)
         case Reinforce(memory_id, citation, counts, until, superseded):
-            done = await tx.memories.reinforce(
+            await tx.memories.reinforce(
                 memory_id, citation, now, counts=counts, until=until, superseded=superseded
             )
-        case Supersede() | EndEarlier():
-            done = await _supersede(tx, change, now, alike)
+        case Supersede():
+            await _supersede(tx, change, now, alike)
+        case EndEarlier(memory_id, by, until):
+            done = await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
         case Forget(memory_id):
             await _forget(tx, memory_id, now)
         case Restore(memory):
@@ -188,18 +229,14 @@ async def _apply(
 
 
 async def _supersede(
-    tx: Transaction, change: Supersede | EndEarlier, now: datetime, alike: Iterable[Change]
-) -> bool:
-    by, until = change.by, change.valid_until
-    if isinstance(change, EndEarlier):
-        reason = Rule.LATE_REPORT
-        return await tx.memories.end_earlier(change.memory_id, by, until, now, reason=reason)
-    return await tx.memories.retire(
+    tx: Transaction, change: Supersede, now: datetime, alike: Iterable[Change]
+) -> None:
+    await tx.memories.retire(
         [one.memory_id for one in (change, *alike) if isinstance(one, Supersede)],
         Status.SUPERSEDED,
         now,
-        superseded_by=by,
-        valid_until=until,
+        superseded_by=change.by,
+        valid_until=change.valid_until,
         reason=change.rule,
     )
 
@@ -209,12 +246,6 @@ async def _forget(tx: Transaction, memory_id: str, now: datetime) -> None:
     await indexing.hide(tx, [memory_id])
     await tx.memories.forget([memory_id], now)
     await indexing.forget_words(tx, memory_id, words, now)
-
-
-async def _add(tx: Transaction, change: Add) -> None:
-    await tx.memories.add(change.memory, change.rule)
-    for citation in change.also:
-        await tx.memories.cite(change.memory.id, citation)
 
 
 async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:

@@ -47,7 +47,7 @@ from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, lists
 from recall_server.storage.driver import Document
 from recall_server.storage.index.words import Postings, postings
-from recall_server.storage.store import Store, Transaction
+from recall_server.storage.store import Transaction
 from recall_server.storage.tables.episodes import turn_rows
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
@@ -395,14 +395,13 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
-# The rows of a text with so many passages are computed before its transaction, which others await.
-COMPUTED_FROM = 500
+# The rows of a text with so many postings are computed before its transaction, which others await.
+COMPUTED_FROM = 5_000
 
 
 class Computed(NamedTuple):
     """Rows of a long text: the digests by which it would be refused, the rows of its turns, and the
-    lists of its words. The lists are used if no other text is stored meanwhile: they begin `behind`
-    the last slot.
+    lists of its words, which begin `behind` the last slot.
     """
 
     digests: Sequence[str]
@@ -410,15 +409,28 @@ class Computed(NamedTuple):
     lists: Document
     behind: int
 
+    async def fitting_lists(self, tx: Transaction) -> Document | None:
+        """Return the lists, unless another text was stored meanwhile."""
+        last = (await tx.words.statistics()).last_slot
+        return self.lists if self.behind == last else None
+
+
+def is_short(words: Postings) -> bool:
+    """Return whether a text with these words is stored without computing anything ahead."""
+    return len(words.rows) < COMPUTED_FROM
+
 
 async def computed(
-    store: Store, namespace: Namespace, episode: Episode, words: Postings, digests: Digests
+    tx: Transaction, episode: Episode, words: Postings, digests: Digests
 ) -> Computed | None:
-    """Return what can be computed ahead of storing a text; None if it is short."""
-    if words.documents < COMPUTED_FROM:
+    """Return what can be computed ahead of storing a text with these `words`; None if it is
+    short.
+    """
+    if is_short(words):
         return None
-    async with store.transaction(namespace, write=False) as tx:
-        behind = (await tx.words.statistics()).last_slot
+    namespace = tx.bound.namespace
+    assert namespace is not None
+    behind = (await tx.words.statistics()).last_slot
 
     def compute() -> Computed:
         of_text = list(digests.of_text(namespace, episode.text, episode.turns))
@@ -452,20 +464,25 @@ async def store_episode(
         await tx.episodes.add_new(episode, episode.id, digest, turns)
     elif not await tx.episodes.add(episode, key, digest, turns):
         return False
-    last = (await tx.words.statistics()).last_slot if ahead else 0
-    await tx.words.add(words, ahead.lists if ahead and ahead.behind == last else None)
+    await tx.words.add(words, await ahead.fitting_lists(tx) if ahead else None)
     await _hold(tx, episode)
     return True
 
 
 async def store_planned_episode(
-    tx: Transaction, episode: Episode, digests: Digests, *, key: str, scope: AccessScope
+    tx: Transaction,
+    episode: Episode,
+    digests: Digests,
+    *,
+    key: str,
+    scope: AccessScope,
+    ahead: Computed | None,
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
-    await refuse_erased(tx, digests, episode, scope)
+    await refuse_erased(tx, digests, episode, scope, ahead and ahead.digests)
     await tx.episodes.take_quota(episode, key, episode.content_hash)
     episode = replace(episode, recorded_at=await tx.moment())
-    await tx.episodes.add_new(episode, key, episode.content_hash)
+    await tx.episodes.add_new(episode, key, episode.content_hash, ahead and ahead.turns)
     await _hold(tx, episode)
 
 
@@ -510,26 +527,26 @@ async def refuse_erased(
     await tx.erasures.refuse(text_digests, places, ErasedContent)
 
 
-async def find_erased(
-    tx: Transaction,
-    texts: Sequence[tuple[str, Sequence[Turn]]],
-    *,
-    digests: Digests,
-    scope: AccessScope | None = None,
-) -> set[int]:
-    """Return the indexes of the texts that `refuse_erased` would refuse. Each text comes with its
-    known turns.
-    """
-    assert tx.bound.namespace is not None
-    namespace = tx.bound.namespace
+@dataclass(frozen=True)
+class ErasedTexts:
+    """Finds the texts that `refuse_erased` would refuse. Each text comes with its known turns."""
 
-    def of_texts() -> list[set[str]]:
+    digests: Digests
+
+    def digests_of(
+        self, namespace: Namespace, texts: Sequence[tuple[str, Sequence[Turn]]]
+    ) -> list[set[str]]:
+        """Return the digests of each of these texts. Takes long for long texts."""
         return [
-            set(digests.of_text(namespace, text, (*turns, *parse_turns(text, EPOCH))))
+            set(self.digests.of_text(namespace, text, (*turns, *parse_turns(text, EPOCH))))
             for text, turns in texts
         ]
 
-    text_digests = await asyncio.to_thread(of_texts)
-    places = EVERYWHERE if scope is None else digests.places(namespace, scope)
-    gone = await tx.erasures.erased(sorted(set().union(*text_digests)), places)
-    return {index for index, one in enumerate(text_digests) if one & gone}
+    async def refused(
+        self, tx: Transaction, digests: Sequence[set[str]], scope: AccessScope | None = None
+    ) -> set[int]:
+        """Return the indexes of the texts with these digests that were erased."""
+        assert tx.bound.namespace is not None
+        places = EVERYWHERE if scope is None else self.digests.places(tx.bound.namespace, scope)
+        gone = await tx.erasures.erased(sorted(set().union(*digests)), places)
+        return {index for index, one in enumerate(digests) if one & gone}

@@ -58,18 +58,6 @@ async def show(tx: Transaction, ids: Collection[str]) -> None:
     await tx.vectors.copy(list(found))
 
 
-async def show_new(
-    tx: Transaction, found: Mapping[str, Findable], others: Postings | None = None
-) -> None:
-    """Like `show`, for new items, given as `found`, together with the postings `others`."""
-    made = await _postings(found)
-    if others:
-        made = made.joined(others)
-        if made.documents > INLINE_MAX:
-            made = await asyncio.to_thread(made.written)
-    await tx.words.add(made)
-
-
 async def _postings(
     found: Mapping[str, Findable], computed: Callable[[Postings], Postings] = Postings.written
 ) -> Postings:

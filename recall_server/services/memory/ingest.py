@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from recall_server.domain.audit import AuditEntry
@@ -71,6 +71,7 @@ EXTRACT = "extract"
 TOPIC_CHARS_MAX = 128
 # How many refused candidates the job of a text tells; the others are counted in the audit log.
 REFUSED_MAX = 50
+CHANGES_AT_ONCE = 250
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,19 @@ class Extracted:
     refused: tuple[tuple[Refused, str], ...]
 
 
+class _Progress(NamedTuple):
+    """The payload of a job before a passage is done, and after it; and if it is the last one."""
+
+    before: Mapping[str, Any]
+    done: Mapping[str, Any]
+    last: bool
+
+
 @dataclass(frozen=True)
 class Ingest:
-    """Storing and extracting. `embeds`: stored items get vectors."""
+    """Storing and extracting. `embeds`: stored items get vectors. `changes_at_once`: of memories,
+    in one transaction.
+    """
 
     store: Store
     runtime: Runtime
@@ -146,10 +157,16 @@ class Ingest:
     budget: Budget
     judgements: Judgements
     thresholds: Thresholds
+    changes_at_once: int = CHANGES_AT_ONCE
     # By namespace: held while the memories of a text are planned and written.
     _writing: WeakValueDictionary[Namespace, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
+
+    async def begin(self) -> None:
+        """Queue the extractions again for which there was no space: the quota may be larger now."""
+        async with self.store.transaction(None) as tx:
+            await tx.jobs.requeue_without_space(self.runtime.now())
 
     async def remember(self, context: Context, submission: Submission) -> Accepted:
         """Store the text, index its words and enqueue the extraction in one transaction, without a
@@ -167,7 +184,8 @@ class Ingest:
         key = submission.idempotency_key
         digest = submission.digest()
         context.entry.part_of = episode.job_id
-        ahead = await computed(self.store, context.namespace, episode, words, self.digests)
+        tables = self.store.autocommit(context.namespace)
+        ahead = await computed(tables, episode, words, self.digests)
         store = partial(store_episode, key=key, digest=digest, scope=context.scope, ahead=ahead)
         async with self.store.change(context) as tx:
             if await store(tx, episode, words, self.digests):
@@ -376,20 +394,24 @@ class Ingest:
             unreadable = Refused(Refusal.UNREADABLE)
             more = chain(found.refused, repeat(unreadable, found.rejected - len(found.refused)))
             refused = [*refused, *map(refused_row, islice(more, REFUSED_MAX - len(refused)))]
-            payload = {**payload, "next": number, **fault, "refused": refused}
-            last = number == left[-1][0]
-            await self._store_memories(job, episode, found, payload, entry(EXTRACT), last=last)
+            done = {**payload, "next": number, **fault, "refused": refused}
+            progress = _Progress(payload, done, last=number == left[-1][0])
+            rest: Extraction | None = found
+            while rest is not None:
+                rest = await self._store_memories(job, episode, rest, progress, entry(EXTRACT))
+            payload = done
 
     async def _store_memories(
         self,
         job: Job,
         episode: Episode,
         found: Extraction,
-        payload: Mapping[str, Any],
+        progress: "_Progress",
         entry: AuditEntry,
-        *,
-        last: bool,
-    ) -> None:
+    ) -> Extraction | None:
+        """Make memories of what was found in a passage, as many as one transaction may. Return the
+        rest, if there is any.
+        """
         entry.usage = found.usage
         # The text can change only what its caller may access, in its container.
         access_scope = ACCESS_SCOPE.validate_python(job.payload.get("reach", {})).inside(
@@ -399,6 +421,7 @@ class Ingest:
         async def plan(tx: Transaction) -> tuple[Plan, int, datetime]:
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling, now = await reconcile.settling(tx), await tx.moment()
+            settling = replace(settling, changes_max=self.changes_at_once)
             by_model = found.extractor != VERBATIM and not found.extractor.startswith("rules/")
             # Somebody is asked about what a model doubts, if that is the policy.
             asks = by_model and settling.policy is Policy.ASK
@@ -416,14 +439,19 @@ class Ingest:
                 made = await self._proposed(tx, made, episode, waiting, found.extractor)
             return made, len(found.candidates) - len(candidates), now
 
-        async def write(tx: Transaction, planned: tuple[Plan, int, datetime]) -> None:
+        async def write(
+            tx: Transaction, planned: tuple[Plan, int, datetime]
+        ) -> Sequence[Candidate]:
             made, forgotten, planned_at = planned
             now = await tx.moment()
             made = made.dated(planned_at, now)
+            last, done = progress.last and not made.left, progress.done
             # This comes first: the episode may have been erased meanwhile.
             if last:
-                await tx.jobs.finish(job, now, payload.get("fault"), refused=payload["refused"])
+                await tx.jobs.finish(job, now, done.get("fault"), refused=done["refused"])
             else:
+                # A passage that is repeated adds no memory and no citation again.
+                payload = progress.before if made.left else done
                 await tx.jobs.advance(job, payload, now + self.runtime.lease)
             await commit.apply(tx, made, now)
             await self.judgements.promise(tx, made, job.accessor)
@@ -431,10 +459,13 @@ class Ingest:
             entry.counts |= made.counts() | {"rejected": found.rejected + forgotten}
             if last:
                 await self._finished(tx, job)
+            return made.left
 
         # One at a time, or each would change what the others have planned with.
         async with self._writing.setdefault(job.namespace, asyncio.Lock()):
-            await commit.apply_planned(self.store, Context(entry, access_scope), plan, write)
+            context = Context(entry, access_scope)
+            left = await commit.apply_planned(self.store, context, plan, write)
+        return Extraction(tuple(left), found.extractor) if left else None
 
     async def _proposed(
         self,

@@ -91,8 +91,13 @@ async def plan(
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
     for one in without:
         draft.beliefs.drop(one.id)
+    most, left = draft.settling.changes_max, list[Candidate]()
     for memory_id, (candidate, memory) in proposals.items():
-        if memory_id not in before:
+        if memory_id in before:
+            continue
+        if most is not None and draft.size >= most:
+            left.append(candidate)
+        else:
             draft.beliefs.set_witnesses(memory, [_witness(episode, candidate.span)])
             draft.changes += await _settle(candidate, memory, draft, corrected)
             corrected = None
@@ -103,7 +108,7 @@ async def plan(
         replace(one, existing=tuple(stored.get(other.id, other) for other in one.existing))
         for one in draft.questions
     ]
-    return draft.plan(draft.changes, questions)
+    return replace(draft.plan(draft.changes, questions), left=tuple(left))
 
 
 async def settling(tx: Transaction) -> Settling:
@@ -263,6 +268,12 @@ class _Draft:
     decisions: list[Decision] = field(default_factory=list)
     relations: list[Relation] = field(default_factory=list)
     rulings: list[Ruling] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """The number of changes, and of the relations and decided sides that they bring."""
+        decided = sum(len(one.memory_ids) for one in self.decisions)
+        return len(self.changes) + len(self.relations) + decided
 
     def plan(self, changes: Sequence[Change], questions: Sequence[Question] = ()) -> Plan:
         return Plan(

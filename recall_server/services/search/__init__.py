@@ -44,6 +44,7 @@ from recall_server.domain.search.signals import (
 from recall_server.domain.text.dates import Period, periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
+from recall_server.services.search.parsing import read
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
@@ -170,7 +171,8 @@ async def prepare(
 
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
-    question = Question.parse(query.text, may_be_broad=query.mode in DEFAULT_ORDER)
+    parse = partial(Question.parse, may_be_broad=query.mode in DEFAULT_ORDER)
+    question = await read(query.text, parse)
     statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
@@ -224,7 +226,7 @@ async def retrieve(
     # Fetch them all now and keep them: a concurrent search may evict them.
     labels = prepared.named | prepared.values
     postings = documents.postings([*prepared.idf, *sorted(labels)])
-    named = periods(query.text, now)
+    named = await read(query.text, partial(periods, now=now))
     fact = _fact_question(prepared, named)
     facts = await tx.words.of_facts(prepared.subjects, fact.attributes) if fact else ()
     allowed = await _allowed(tx, prepared, documents)

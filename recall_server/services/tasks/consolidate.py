@@ -5,11 +5,13 @@ A task changes no memory before its commit: after a dry run, a question or a can
 as it was. Until the commit the text is stored with the task.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -52,10 +54,13 @@ from recall_server.domain.text.passages import visible_passages
 from recall_server.domain.text.transcript import transcript
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.episodes import (
+    Computed,
+    ErasedTexts,
     Redaction,
     checked_utterances,
+    computed,
     conversation,
-    find_erased,
+    is_short,
     last_said_at,
     passages,
     promise_expiry,
@@ -112,6 +117,7 @@ class Consolidate:
     digests: Digests
     redaction: Redaction
     questions_max: int
+    changes_max: int
     doubted_max: float
 
     async def start(
@@ -270,6 +276,9 @@ class Consolidate:
         for number, passage in passages(episode, self.extractor.passage_chars):
             if passage is None or number <= work.next:
                 continue
+            if len(work.candidates) >= self.changes_max:
+                yield replace(work, read_to=passage.turns[0].span.start)
+                return
             ask, most = partial(self.extractor.extract, passage), self.extractor.call_tokens_max
             said = await self.merging.budget.ask(ns, most, ask)
             found = validate_candidates(said, passage).capped(self.doubted_max)
@@ -316,11 +325,14 @@ class Consolidate:
         """
         record.usage, work = task.work.usage, task.work
 
-        async def plan(tx: Transaction) -> tuple[datetime, Plan, Plan]:
+        async def plan(tx: Transaction) -> _Made:
             now = await tx.moment()
-            return now, *await self._plans(tx, task, text, now)
+            agreed, shown = await self._plans(tx, task, text, now)
+            commits = text and not task.request.dry_run and not agreed.questions
+            ahead = await self._ahead(tx, text, agreed) if text and commits else None
+            return _Made(now, agreed, shown, ahead)
 
-        async def write(tx: Transaction, made: tuple[datetime, Plan, Plan]) -> Task:
+        async def write(tx: Transaction, made: _Made) -> Task:
             """Commit, show or ask what was planned. Return the task."""
             now = await tx.moment()
             if await ended_with_token(tx, task):
@@ -330,18 +342,19 @@ class Consolidate:
                 return cancelled
             sound = await self._without_erased(tx, task)
             if sound is not task:
-                made = now, *await self._plans(tx, sound, text, now)
-            planned_at, agreed, planned = made
+                made = _Made(now, *await self._plans(tx, sound, text, now), None)
+            agreed = made.agreed
             expected = work.expected if not work.resolutions else ""
-            if expected and planned.digest() != expected:
+            if expected and made.shown.digest() != expected:
                 raise PlanOutdated
             if task.request.dry_run:
                 after = _ended(sound, agreed, now)
             elif agreed.questions:
                 after = await self._ask(tx, sound, agreed, now)
             else:
-                agreed = agreed.dated(planned_at, now)
-                sound = await self._commit(tx, sound, text, agreed, now)
+                agreed = agreed.dated(made.planned_at, now)
+                made = made._replace(agreed=agreed)
+                sound = await self._commit(tx, sound, text, made, now)
                 after = _ended(sound, agreed, now)
             saved = await self.transitions.change(tx, sound, after)
             await tx.jobs.finish(job, now)
@@ -351,17 +364,25 @@ class Consolidate:
 
         merged = sum(len(one.source_ids) for one in (*work.proposals, *work.drafts))
         inside = len(work.candidates) + merged <= commit.PLANNED_INSIDE_MAX
+        inside = inside and (text is None or is_short(text.words))
         context = Context(record, task.request.effective_scope)
         return await commit.apply_planned(self.store, context, plan, write, inside=inside)
+
+    async def _ahead(self, tx: Transaction, text: "Text", plan: Plan) -> "_Ahead":
+        added = await commit.added(plan, text.words)
+        return _Ahead(added, await computed(tx, text.episode, added.words, self.digests))
 
     async def _without_erased(self, tx: Transaction, task: Task) -> Task:
         """Return the task without merged texts that would bring back erased words, as a whole or in
         a sentence: a model may have written them before the erasure.
         """
         scope, kept = task.request.effective_scope, list[Proposal]()
+        erased, namespace = ErasedTexts(self.digests), tx.bound.namespace
+        assert namespace is not None
         for some in batches(task.work.proposals, PROPOSALS_AT_ONCE):
             texts = [(one.text, _parts(one.text)) for one in some]
-            gone = await find_erased(tx, texts, digests=self.digests, scope=scope)
+            digests = await asyncio.to_thread(erased.digests_of, namespace, texts)
+            gone = await erased.refused(tx, digests, scope)
             kept += [one for index, one in enumerate(some) if index not in gone]
         left_out = len(task.work.proposals) - len(kept)
         if not left_out:
@@ -386,7 +407,9 @@ class Consolidate:
                 extractor=work.extractor,
                 now=now,
                 new=True,
-                settling=Settling(policy, resolutions, self.questions_max),
+                settling=Settling(
+                    policy, resolutions, self.questions_max, changes_max=self.changes_max
+                ),
             )
         return plan, await merge.plan(tx, drafts, now) if drafts else plan
 
@@ -399,18 +422,25 @@ class Consolidate:
         return replace(task, status=status, expires_at=expires_at)
 
     async def _commit(
-        self, tx: Transaction, task: Task, text: "Text | None", plan: Plan, now: datetime
+        self, tx: Transaction, task: Task, text: "Text | None", made: "_Made", now: datetime
     ) -> Task:
         """Apply the plan, and store the text with it. Return the task, which no longer holds it."""
+        plan = made.agreed
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
         episodes = {memory.citation.episode_id for memory in added}
         if text:
             task = await tx.tasks.hand_over(task)
-            scope = task.request.access_scope
-            await store_planned_episode(tx, text.episode, self.digests, key=task.id, scope=scope)
+            ahead = made.ahead or await self._ahead(tx, text, plan)
+            scope, computed_ = task.request.access_scope, ahead.text
+            await store_planned_episode(
+                tx, text.episode, self.digests, key=task.id, scope=scope, ahead=computed_
+            )
             await promise_expiry(tx, self.runtime, text.episode.id, text.episode.expires_at)
             episodes.add(text.episode.id)
-        await commit.apply(tx, plan, now, passages=text.words if text else None)
+            lists = await computed_.fitting_lists(tx) if computed_ else None
+            await commit.apply(tx, plan, now, ahead=replace(ahead.added, lists=lists))
+        else:
+            await commit.apply(tx, plan, now)
         if text is None and await tx.access.policy() is Policy.ASK:
             # A merge leaves memories that contradict each other apart; somebody is to be asked.
             scope = task.request.effective_scope.filtered(topic=task.request.topic)
@@ -449,6 +479,22 @@ class Consolidate:
             return task
         status = Status(TaskState.FAILED, self.runtime.now(), reason.message, failure=reason)
         return await self.transitions.change(tx, task, replace(task, status=status))
+
+
+class _Ahead(NamedTuple):
+    """What a text and its memories are written with: computed before the lock."""
+
+    added: commit.Added
+    text: Computed | None
+
+
+class _Made(NamedTuple):
+    """The plan, the one that a dry run would show, and what they were made with, at a moment."""
+
+    planned_at: datetime
+    agreed: Plan
+    shown: Plan
+    ahead: _Ahead | None
 
 
 def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
@@ -496,5 +542,12 @@ def _ended(task: Task, plan: Plan, now: datetime) -> Task:
         resolutions=tuple(decision.resolution for decision in plan.decisions),
         digest=plan.digest(),
         rejected=task.work.rejected,
+        read_to=_read_to(task.work, plan),
     )
     return replace(task, status=Status(TaskState.COMPLETED, now), outcome=outcome)
+
+
+def _read_to(work: Work, plan: Plan) -> int | None:
+    """Return where the part of the text ends that the plan is about; None: it is about all."""
+    ends = [one.span.start for one in plan.left]
+    return min([*ends, work.read_to] if work.read_to is not None else ends, default=None)

@@ -7,13 +7,13 @@ import continues where an interrupted one ended.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Citation, Span, Turn, episode_of
+from recall_server.domain.episode import Citation, Span, Turn
 from recall_server.domain.errors import (
     BeingErased,
     ExportDamaged,
@@ -27,23 +27,36 @@ from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
+from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.services.memory import commit, indexing, reconcile, subject_aliases
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.indexing import promise_lacking
 from recall_server.services.transfer import Account, intake
+from recall_server.storage.driver import Document, batches
+from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
 OPERATION = "import_namespace"
-# One transaction imports at most this many lines, or bytes of them.
+# One transaction imports at most this many lines, or bytes of them: all writers wait on SQLite.
 BATCH_LINES = 100
-BATCH_BYTES = 2_000_000
+BATCH_BYTES = 250_000
+# One transaction settles so many memories with what was known before.
+RECONCILED_AT_ONCE = 25
 NAMED_MAX = 100
 
-Refused = Callable[[Transaction, Sequence[tuple[str, Sequence[Turn]]]], Awaitable[set[int]]]
-"""Returns the indexes of those texts, given with their turns, that must not be imported, as seen in
-this transaction.
-"""
+
+class Refusals(Protocol):
+    """Finds the texts that must not be imported."""
+
+    def digests_of(
+        self, namespace: Namespace, texts: Sequence[tuple[str, Sequence[Turn]]]
+    ) -> Sequence[set[str]]:
+        """Return digests of each of these texts, given with their turns."""
+
+    async def refused(self, tx: Transaction, digests: Sequence[set[str]]) -> set[int]:
+        """Return the indexes of the texts with these digests that are refused, as `tx` sees it."""
+
 
 # The fields of a line that never change after its import. The others may have changed since.
 _FIXED_OF_EPISODE = {"text", "content_hash", "topic", "container", "occurred_at", "recorded_at"}
@@ -122,9 +135,34 @@ class Report:
 
 
 @dataclass(frozen=True)
+class _Computed:
+    """What can be computed of a batch before the transaction, which others await: the digests by
+    which its lines would be refused; the passages of its texts, by the id of the text; and the
+    words of these, with their lists behind a slot.
+    """
+
+    digests: Sequence[set[str]]
+    passages: Mapping[str, Mapping[str, Findable]]
+    words: Postings
+    lists: Document
+    behind: int
+
+    async def index(self, tx: Transaction, texts: Sequence[str]) -> None:
+        """Add the passages of these texts of the batch to the index."""
+        if not texts:
+            return
+        if len(texts) == len(self.passages):
+            last = (await tx.words.statistics()).last_slot
+            await tx.words.add(self.words, self.lists if last == self.behind else None)
+            return
+        some = [self.passages[one] for one in texts]
+        await tx.words.add(await asyncio.to_thread(_words, some))
+
+
+@dataclass(frozen=True)
 class Import:
     """Imports exports, each text as if it came through a protocol. `model`: the model of the
-    vectors, if there are any. `refused`: finds the texts that must not come back.
+    vectors, if there are any. `refusals`: finds the texts that must not come back.
     """
 
     store: Store
@@ -133,7 +171,7 @@ class Import:
     text_chars_max: int
     text_passages_max: int
     line_bytes_max: int
-    refused: Refused
+    refusals: Refusals
     redaction: Redaction
     judgements: Judgements
 
@@ -180,10 +218,12 @@ class Import:
             line.part_of = first.id
             schema = manifest.schema_version
             await self._write(namespace, batch, report, taken_ids, line, schema=schema)
-            if known:
+            new = _that_may_contradict(batch) if known else []
+            believed.update(new)
+            for some in batches(new, RECONCILED_AT_ONCE):
                 line = entry()
                 line.part_of = first.id
-                await self._reconcile(namespace, batch, believed, line)
+                await self._reconcile(namespace, some, believed, line)
             disputes |= _open_disputes(batch)
             on_progress(batch[-1].number)
         async with self.store.transaction(namespace, locked=True) as tx:
@@ -273,9 +313,10 @@ class Import:
         """Import a batch. `taken_ids`: the ids in the file that other episodes have here."""
         before = report.new.total()
         batch = await self._prepared(batch, report, line)
+        ahead = await self._computed(namespace, batch)
         async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             # Every imported text passes this check.
-            refused = await self.refused(tx, [(one.line.text, one.turns) for one in batch])
+            refused = await self.refusals.refused(tx, ahead.digests)
             report.refused += len(refused)
             for place in refused:
                 report.leave_out(batch[place], "it was erased")
@@ -291,25 +332,17 @@ class Import:
             for one in new:
                 await tx.quarantine.hold(one.line.id, one.held, await tx.moment())
                 report.held += len(one.held)
-            await self._index(tx, [one.line for one in new], schema=schema)
+            await self._index(tx, [one.line for one in new], ahead, schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
     async def _reconcile(
-        self, namespace: Namespace, batch: Sequence[Numbered], believed: set[str], line: AuditEntry
+        self, namespace: Namespace, ids: Sequence[str], believed: set[str], line: AuditEntry
     ) -> None:
         """Settle imported memories that contradict what was known here before. `believed`: the
         memories of the file so far that may contradict others; among each other they stay as they
         are.
         """
-        ids = [
-            one.line.id
-            for one in batch
-            if isinstance(one.line, MemoryLine) and one.line.entity and one.line.status in BELIEVED
-        ]
-        if not ids:
-            return
-        believed.update(ids)
         async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             settling, now = await reconcile.settling(tx), await tx.moment()
             for memory in await tx.memories.active(ids):
@@ -332,22 +365,43 @@ class Import:
                 taken.append(replace(one, line=ready.line, held=ready.held))
         return taken
 
+    async def _computed(self, namespace: Namespace, batch: Sequence[Numbered]) -> "_Computed":
+        tables = self.store.autocommit(namespace)
+        behind = (await tables.words.statistics()).last_slot
+
+        def compute() -> _Computed:
+            texts = [(one.line.text, one.turns) for one in batch]
+            digests = self.refusals.digests_of(namespace, texts)
+            lines = [one.line for one in batch if isinstance(one.line, Episode)]
+            passages = {one.id: findable_passages(intake.as_read(one)) for one in lines}
+            words = _words(passages.values())
+            return _Computed(digests, passages, words, indexing.lists(words, behind), behind)
+
+        return await asyncio.to_thread(compute)
+
     async def _index(
-        self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
+        self,
+        tx: Transaction,
+        lines: Sequence[Episode | MemoryLine],
+        ahead: "_Computed",
+        *,
+        schema: int,
     ) -> None:
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
         forgotten = [line for line in memories if line.status is Status.FORGOTTEN]
         found = [line.id for line in memories if line.status in FINDABLE]
-        passages = await indexing.of_episodes(tx, texts)
-        for episode_id, count in Counter(map(episode_of, passages)).items():
+        for episode_id in texts:
+            count = len(ahead.passages[episode_id])
             if count > self.text_passages_max:
                 raise TextTooLong(
                     f"The text {episode_id} falls into {count} passages; at most "
                     f"{self.text_passages_max} are taken. Raise RECALL_TEXT_PASSAGES_MAX if the "
                     "file is yours."
                 )
-        await indexing.show(tx, [*found, *passages])
+        await ahead.index(tx, texts)
+        if found:
+            await indexing.show(tx, found)
         # Files of older releases do not mark forgotten words in the episode.
         for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
@@ -415,6 +469,11 @@ class Import:
         return added
 
 
+def _words(passages: Iterable[Mapping[str, Findable]]) -> Postings:
+    """Return the words of the passages of some texts."""
+    return postings({item_id: one for of in passages for item_id, one in of.items()}).written()
+
+
 def _damaged(number: int, what: str) -> ExportDamaged:
     return ExportDamaged(
         f"Line {number} of the export: {what}. Fetch the file again, or make a new export; what "
@@ -458,6 +517,15 @@ def _open_disputes(batch: Sequence[Numbered]) -> set[str]:
         for dispute in one.line.disputes
         if dispute.closed_at is None
     }
+
+
+def _that_may_contradict(batch: Sequence[Numbered]) -> list[str]:
+    """Return the believed memories of a batch that have a fact."""
+    return [
+        one.line.id
+        for one in batch
+        if isinstance(one.line, MemoryLine) and one.line.entity and one.line.status in BELIEVED
+    ]
 
 
 def _batches(

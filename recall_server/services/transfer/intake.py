@@ -106,6 +106,38 @@ def prepared(line: Line) -> Prepared:
     return _screened(_known(line))
 
 
+def as_read(line: export_format.Episode) -> Episode:
+    """Return the text of a line as it is read once it is stored."""
+    turns = (
+        Turn(
+            one.position,
+            Span(one.start, one.end),
+            one.speaker,
+            one.session,
+            one.said_at,
+            hidden=one.state == "hidden",
+        )
+        for one in line.turns
+    )
+    forgotten = tuple(Span(one.start, one.end) for one in line.forgotten)
+    return replace(_text(line), turns=tuple(turns), forgotten=forgotten)
+
+
+def _text(line: export_format.Episode) -> Episode:
+    """Return the text of a line with its labels."""
+    return Episode(
+        line.id,
+        line.text,
+        line.topic,
+        line.occurred_at,
+        line.recorded_at,
+        "",
+        "",
+        _source(line),
+        container=line.container,
+    )
+
+
 def _by(part: P, *names: str) -> P:
     """Return a part of a line with `ELSEWHERE` for deciders whose name may be any words."""
     given = {name: getattr(part, name) for name in names}
@@ -128,18 +160,7 @@ def _decided(one: export_format.Decided) -> export_format.Decided:
 
 def _screened(line: export_format.Episode) -> Prepared:
     turns = tuple(Turn(one.position, Span(one.start, one.end), one.speaker) for one in line.turns)
-    text = Episode(
-        line.id,
-        line.text,
-        line.topic,
-        line.occurred_at,
-        line.recorded_at,
-        "",
-        "",
-        _source(line),
-        turns,
-        line.container,
-    )
+    text = replace(_text(line), turns=turns)
     found = {t.index: t.suspicions for t in with_turns(text).turns if t.suspicions} if turns else {}
     held = {turn_id(line.id, position): reasons for position, reasons in found.items()}
     hidden = [

@@ -161,6 +161,18 @@ UPDATE operations SET state = 'queued', due_at = :now, failures = 0, finished_at
 WHERE kind = :kind AND state IN ('queued', 'failed', 'complete')
   AND error_code = 'MODEL_KEY_REJECTED'
 
+-- query: requeue_jobs_without_space
+-- The list of states is that of the index.
+UPDATE operations SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL
+WHERE namespace = :namespace AND state IN ('queued', 'processing', 'failed') AND state = 'failed'
+  AND error_code = 'QUOTA_EXCEEDED'
+
+-- query: requeue_all_jobs_without_space
+-- across namespaces: the quota is the server's
+UPDATE operations SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL
+WHERE state IN ('queued', 'processing', 'failed') AND state = 'failed'
+  AND error_code = 'QUOTA_EXCEEDED'
+
 -- query: end_jobs_of
 -- The holder of such a job is fenced: its transaction is rolled back.
 UPDATE operations SET state = 'failed', finished_at = :now, error_code = :code

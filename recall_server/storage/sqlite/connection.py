@@ -207,8 +207,8 @@ class Transaction:
         self.waiting.append(touched)
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
-        plain = [_plain(row) for row in rows]
-        self.waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())
+        # Converted in the thread of the connection: of many rows it would delay the event loop.
+        self.waiting.append(lambda raw: raw.executemany(sql, map(_plain, rows)).fetchall())
 
     async def script(self, sql: str) -> None:
         # executescript() would commit the transaction that it is called in.

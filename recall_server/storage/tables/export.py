@@ -18,7 +18,7 @@ from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
-from recall_server.storage.tables.memories import keys_of
+from recall_server.storage.tables.new_memory import keys_of
 
 # Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.
 PAGE = 200

@@ -226,6 +226,17 @@ class Jobs(BoundTable):
         await self._bound.send("requeue_jobs_without_key", kind=kind, now=now)
         await self.repair_queues()
 
+    async def requeue_without_space(self, now: datetime) -> None:
+        """Queue for now the jobs of this namespace that were given up because its quota had no
+        space; or those of all namespaces.
+        """
+        if self._bound.namespace is None:
+            await self._bound.send("requeue_all_jobs_without_space", now=now)
+            await self.repair_queues()
+        else:
+            await self._bound.send("requeue_jobs_without_space", now=now)
+            self._bound.note_due(now, pushes=False)
+
     async def counts(self) -> dict[tuple[str, JobState], int]:
         """Return how many jobs of each kind are queued, running, given up or to be done again. With
         a limited access scope, only jobs about its texts count.

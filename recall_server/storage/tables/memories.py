@@ -42,15 +42,14 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.access import label_bytes
 from recall_server.storage.tables.episodes import (
     Episodes,
-    labels_of,
     metadata,
     passages_of,
     tags,
     true_at,
 )
+from recall_server.storage.tables.new_memory import NewMemory, citation_row
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
@@ -63,30 +62,19 @@ class Memories(BoundTable):
     """
 
     async def add(self, memory: Memory, reason: str = "") -> None:
-        known, source = memory.fact, memory.source
-        row = {
-            **vars(memory),
-            **(vars(known) if known else _NO_FACT),
-            **keys_of(*((known.entity, known.attribute, known.value) if known else (None,) * 3)),
-            "session_id": source.session_id,
-            "agent_id": source.agent_id,
-            **labels_of(source),
-        }
-        row["stored_bytes"] = label_bytes(row)
-        await self._bound.send("add_memories", **row)
-        self._bound.record(memory.id).add(row)
-        await self.cite(memory.id, memory.citation)
-        self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
+        await self.add_each([NewMemory.made_of(memory, reason)])
+
+    async def add_each(self, added: Sequence[NewMemory]) -> None:
+        """Add memories with their citations."""
+        await self._bound.many("add_memories", [one.row for one in added])
+        await self._bound.many("add_citation", [row for one in added for row in one.citations])
+        for one in added:
+            self._bound.recorded[one.id] = one.recorded.copy()
+            self._bound.note(one.id, EventKind.ADDED, one.row["recorded_at"], reason=one.reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         self._bound.record(memory_id).citations.append(record.cited(citation))
-        await self._bound.send(
-            "add_citation",
-            memory_id=memory_id,
-            episode_id=citation.episode_id,
-            span_start=citation.span.start,
-            span_end=citation.span.end,
-        )
+        await self._bound.send("add_citation", **citation_row(memory_id, citation))
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
@@ -105,29 +93,21 @@ class Memories(BoundTable):
         until: datetime | None,
         superseded: bool = False,
         reason: str = "",
-    ) -> bool:
+    ) -> None:
         """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
-        lasts at least `until` (None: for ever). Return False if it is no longer active, or not
+        lasts at least `until` (None: for ever). Raises `Stale` if it is no longer active, or not
         `superseded`, if it is to be that.
         """
-        rows = await self._bound.fetch(
-            "reinforce_memory",
-            id=memory_id,
-            more=int(counts),
-            superseded=superseded,
-            forever=until is None,
-            upto=until or LATEST,
-        )
-        if not rows:
-            return False
-        if rows[0]["expires_at"] is not None:
+        given = {"id": memory_id, "more": int(counts), "superseded": superseded}
+        given |= {"forever": until is None, "upto": until or LATEST}
+        await self._bound.expect("reinforce_memory", Stale, **given)
+        if until is not None:
             # Filters that searches hold in memory go by the expiry.
             await self._bound.send("next_index_version")
             await self._bound.send("relabel_documents", ids=[memory_id])
         if citation is not None:
             await self.cite(memory_id, citation)
         self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)
-        return True
 
     async def repetitions(self, ids: Sequence[str]) -> list[tuple[str, Repetition]]:
         """Return the citations of these memories after the first, in the order in which their words
@@ -154,14 +134,16 @@ class Memories(BoundTable):
         superseded_by: str | None = None,
         valid_until: datetime | None = None,
         reason: str = "",
-    ) -> bool:
-        """Retire active memories. Return False if one is not active; the others are retired."""
+    ) -> None:
+        """Retire active memories. Raises `Stale` if one is not active."""
         ends = {"now": now, "superseded_by": superseded_by, "valid_until": valid_until}
         given = {"ids": ids, "status": status, "before": before(status), **ends}
-        retired: list[str] = await self._column("id", "retire_memories", **given)
-        for memory_id in retired:
+        if len(ids) == 1:
+            await self._bound.expect("retire_memories", Stale, **given)
+        elif len(await self._bound.fetch("retire_memories", **given)) < len(ids):
+            raise Stale
+        for memory_id in ids:
             self._bound.note(memory_id, EventKind(status), now, reason=reason)
-        return len(retired) == len(ids)
 
     async def end_earlier(
         self, memory_id: str, by: str, valid_until: datetime, now: datetime, *, reason: str
@@ -475,16 +457,6 @@ class Memories(BoundTable):
 
 
 _ENDS = ("superseded_by", "valid_until", "expires_at")
-_NO_FACT = {"entity": None, "attribute": None, "value": None, "negated": False}
-
-
-def keys_of(entity: str | None, attribute: str | None, value: str | None) -> dict[str, str | None]:
-    """Return the columns by which facts are found: none without a fact."""
-    return {
-        "entity_key": None if entity is None else normal_entity(entity),
-        "attribute_key": None if attribute is None else normal_attribute(attribute),
-        "value_key": None if value is None else value_key(value),
-    }
 
 
 def _stored(state: MemoryState) -> dict[str, Any]:
