@@ -27,8 +27,10 @@ NUMBERED = re.compile(
     r"(?![ ](?:is|was|has|ist|war|hat|est)\b)",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"[ \t]*\(?\d{1,2}[.)][ \t]+")
-_LIST = re.compile(r"[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|1[.)])[ \t]+\S")
+_NUMBER = re.compile(r"[ \t]*(?:\(?\d{1,2}[.)][ \t]+|[\d一二三四五六七八九十]{1,3}[、．])")
+# How a heading begins: with a capital, or in Chinese and Japanese, where it has few characters.
+_BEGINS = re.compile(r"[^\W\d_a-zß-öø-ÿ㐀-鿿ぁ-ヿ]|(?=[㐀-鿿ぁ-ヺ])[^\n]{2,12}$")
+_LIST = re.compile(r"[ \t]*(?:(?:[-*•+–·▪●→]|->|\[[ xX]\]|1[.)])[ \t]+|・[ \t]*)\S")
 _PAIR = re.compile(r"[ \t]*[^\W_][^\n:：*?!.;,|\"“„]{0,38}(?::[ \t]+|：)\S")
 # A sentence of more words than a caption, or a long line.
 _SAID = re.compile(r"(?:\S+[ ]+){4}[^\n]*?\.(?=\s|$)|[^\n]{60}")
@@ -77,7 +79,7 @@ def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
         return True
     if _PAIR.match(line):
         return False
-    if not line[0].isupper() or not below.strip():
+    if not _BEGINS.match(line) or not below.strip():
         return False
     if number:
         return words <= _CAPTION_WORDS_MAX and not _NUMBER.match(below)

@@ -169,8 +169,36 @@ Me: Hi Bo, this is Petra from 2B.\\nBo: Hello Petra.\\nMe: I work nights until F
   fact | Petra works nights until Friday.
 Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
   fact | Which team did you sign with? – John: The Minnesota Wolves!
-Customer: I swapped it for my own Asus RT-AX58U.
-  fact | The customer swapped it for their own Asus RT-AX58U.
+Agent: Is that the FN-300 we sent out?\\nCustomer: No, I swapped it for my own Asus RT-AX58U.
+  fact | Is that the FN-300 we sent out? – The customer: No, I swapped it for my own Asus RT-AX58U.
+# What refers to something outside its clause stands with the sentence before, wherever the word is.
+I sow the peas on the windowsill in March. In 2022 I did it in February.
+  fact | The user sows the peas on the windowsill in March. In 2022 the user did it in February.
+Bernadette is leaving in March, to run a bakery in Hebden. I'm going to miss her a lot.
+  fact | Bernadette is leaving in March, to run a bakery in Hebden. The user is going to miss her a lot. | user, plans, miss her a lot
+Der Keller wird im Mai gestrichen. Die Firma Thermo-Huber macht das, Dauer drei Tage.
+  fact | Der Keller wird im Mai gestrichen. Die Firma Thermo-Huber macht das, Dauer drei Tage.
+El pan lo vende La Espiga desde marzo. Traen el pedido a las 7:15.
+  fact | El pan lo vende La Espiga desde marzo. Traen el pedido a las 7:15.
+La alarma tiene un código nuevo, 7702. Se lo dimos a Lucía el 3 de mayo.
+  fact | La alarma tiene un código nuevo, 7702. Se lo dimos a Lucía el 3 de mayo.
+# The first of sentences that are joined says who speaks.
+Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise.
+  fact | Utilisateur: Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise. | user, has_sibling, Lise
+# Below the title of a text, headings in capitals and numbered ones name parts of it, also in Chinese and Japanese.
+Weekly sync, Harbour team\\n\\n1. Release 4.2\\n- The importer ships on 12 March\\n\\n2. AOB\\n- The office is closed on 6 April
+  fact | Weekly sync, Harbour team, Release 4.2: The importer ships on 12 March.
+  fact | Weekly sync, Harbour team: The office is closed on 6 April.
+Lisbon and Alentejo, 18-27 September\\n\\nFLIGHTS\\nOut: TP 675, 06:55\\nBack: TP 668, 20:10
+  fact | Lisbon and Alentejo, 18-27 September, FLIGHTS: Out: TP 675, 06:55.
+  fact | Lisbon and Alentejo, 18-27 September, FLIGHTS: Back: TP 668, 20:10.
+产品周会纪要\\n地点：三号会议室\\n\\n一、版本进度\\n- 2.6版本定于3月18日上线，由赵敏负责
+  fact | 产品周会纪要: 地点: 三号会议室。
+  fact | 产品周会纪要, 版本进度: 2.6版本定于3月18日上线，由赵敏负责。
+開発定例 議事録\\n場所：会議室B\\n\\n1. リリース\\n・バージョン3.1は2月26日にリリースする\\n・ベータ版は社内だけに配る
+  fact | 開発定例 議事録: 場所: 会議室B。
+  fact | 開発定例 議事録, リリース: バージョン3.1は2月26日にリリースする。
+  fact | 開発定例 議事録, リリース: ベータ版は社内だけに配る。
 # The number of a memo is a heading; a fact is about the name in it, without an aside.
 Memos of the week\\n\\nvoice memo 2 tuesday\\nthe opening is on the twelfth of may because of the swings\\nvoice memo 3\\nthe lights switch off at nine
   fact | Memos of the week, voice memo 2 tuesday: the opening is on the twelfth of may because of the swings.
@@ -324,7 +352,7 @@ Ich bin Lehrerin, mein Mann Koch. Meine Frau Lea wohnt in Bonn.
 No boat trip, we both found it too sad last time.
   preference | The user asks: No boat trip, we both found it too sad last time.
 Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
-  fact | When is it due? – Ann: The 5th of each month, to Henrik Lund. Ann: He's only in until noon on Fridays.
+  fact | When is it due? – Ann: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
 # No false facts.
 The Q4 target is now 1.2M.
   fact | The Q4 target is now 1.2M. | Q4, target, 1.2M
@@ -506,7 +534,7 @@ Hanna: one-pager until Friday
 # Below a line that names whom a note is about, pairs are theirs; "Name: Max" is said of oneself.
 Patient: Mr. Henrik Aas, born 3 May 1961\\nSeen on 4 March.\\nAllergies: penicillin (rash 1998).\\nLives in Hull with his wife.\\nI am allergic to nuts.
   fact | Patient: Mr. Henrik Aas, born 3 May 1961.
-  fact | Seen on 4 March.
+  fact | Mr. Henrik Aas: Seen on 4 March.
   fact | Mr. Henrik Aas: Allergies: penicillin (rash 1998). | Mr. Henrik Aas, allergic_to, penicillin (rash 1998)
   fact | Mr. Henrik Aas: Lives in Hull with his wife.
   fact | The user is allergic to nuts. | user, allergic_to, nuts
@@ -539,7 +567,7 @@ Client: Acme GmbH\\nDeadline: 5 May\\nPhone: 0171 2345
   fact | Acme GmbH: Phone: 0171 2345. | Acme GmbH, phone, 0171 2345
 Tenant: Dana Reed, flat 4\\n\\nThe rent is 900 euros a month.\\nPhone: 0171 2345\\nSister: lives in Hull
   fact | Tenant: Dana Reed, flat 4.
-  fact | The rent is 900 euros a month. | Dana Reed, rent, 900 euros a month
+  fact | Dana Reed: The rent is 900 euros a month. | Dana Reed, rent, 900 euros a month
   fact | Dana Reed: Phone: 0171 2345. | Dana Reed, phone, 0171 2345
   fact | Dana Reed: Sister: lives in Hull.
 Name: Ute Falk\\nAllergies: penicillin\\nOccupation: carpenter
@@ -1239,6 +1267,10 @@ Si tuviera sitio, compraría dos sierras.
 Falls jemand Fragen hat, meldet euch gern.
 Ma voisine pense que le régime keto est dangereux à 50 ans.
 Mi hermano cree que Madrid tiene dos ríos.
+I swapped it for my own Asus RT-AX58U.
+Last year I did it in February.
+Frau Kowalski stellt ihr einen Platz im Hof zur Verfügung.
+Se la compramos a mi suegra.
 I'll buy two.
 Excel 365 shows the dates wrong without one.
 The deadline is tight.

@@ -15,6 +15,8 @@ _CAPTION_WORDS_MAX = 4
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
 _LABELLED_CHARS = 20_000
+# The level of a line in capitals below the title.
+_SECTION = 2
 # So many labels that each occur once are keys, even before whole sentences.
 _KEYS_MIN = 3
 NOBODY = Speaker("", "")
@@ -85,16 +87,17 @@ def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool)
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
-    titled = opens and first.kind is Kind.PAIR and shape("titled").fullmatch(first.key)
-    named = titled or first.kind in (Kind.SENTENCE, Kind.HEADING)
+    titled = shape("titled").search(first.key or line)
+    keyed = opens and first.kind is Kind.PAIR and (titled or shape("number").search(first.key))
+    named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
     if not named or goes_on or not may_name(line):
         return found
     level = first.level or UNMARKED
     short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)
-    caption = short and below.strip().count("\n") > 0
+    caption = short and below.strip().count("\n") > 0 and not titled
     opens = opens and not line[0].islower() and not caption and level != DAY
     if line.isupper() or opens:
-        level = 1
+        level = 1 if opens else _SECTION
     elif len(found) == 1 or not (caption or language.patterns["date"].search(line)):
         return found
     return [replace(first, kind=Kind.HEADING, level=level), *found[1:]]

@@ -57,10 +57,29 @@ def size(text: str, language: Table) -> int:
     return words if language.spaced else max(words, len(shape("sign").findall(text)) * 2 // 3)
 
 
+def leans(text: str, language: Table) -> bool:
+    """Return whether a clause refers to what another one names: "It is red", "last year I did it".
+
+    "I rebooted it, please don't ask me again" still says what is wanted.
+    """
+    if language.starts("words.pronoun", text):
+        return True
+    refers = language.search("words.refers", text)
+    wants = all(language.has(one, text) for one in ("words.first", "keep.request", "keep.standing"))
+    return refers is not None and not wants and not _names(text[: refers.start()], language)
+
+
+def _names(text: str, language: Table) -> bool:
+    """Return whether a text names a person or a thing, not only a day or a month."""
+    times = {*language.data["weekdays"].split(), *language.data["months"].split()}
+    named = any(word.lower().rstrip("s") not in times for word in shape("capital").findall(text))
+    return named or any(language.has(f"words.{one}", text) for one in ("relation", "article"))
+
+
 def is_whole(part: str, language: Table) -> bool:
     """Return whether a part of a sentence can be understood without the other parts."""
-    leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
-    return not leans and size(part, language) >= _OWN_WORDS_MIN
+    vague = leans(part, language) or language.has("words.vague", part)
+    return not vague and size(part, language) >= _OWN_WORDS_MIN
 
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:
@@ -104,7 +123,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     points += bool(due and setting.named)
     if language.has("drop.judges", text) and not found:
         points += _EVALUATIVE + min(1, precise)
-    if language.starts("words.pronoun", text):
+    if leans(text, language):
         points += bool(precise) if setting.antecedent else 2 * _AWAY
     elif language.has("words.vague", text) and precise < _SPECIFICS_MAX:
         points += _AWAY * (not (found or setting.antecedent or definite))

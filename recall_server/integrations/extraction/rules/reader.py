@@ -211,12 +211,12 @@ class _Reader:
         language, text = self.language, clause.text
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
-        leans = bool(language.starts("words.pronoun", text))
+        leans = judging.leans(text, language)
         if found and self._of_another(found, text):
             found, leans = None, leans or not self.document
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
-        refers = leans or (cue and cue.start() <= _CUE_MAX) or shape("object").match(text)
+        refers = leans or (cue and cue.start() <= _CUE_MAX)
         before = self.before
         if not refers or (before and not self._names(before, text)):
             before = None
@@ -234,13 +234,12 @@ class _Reader:
         if not (listed or self.document) and self._is_task(text):
             return
         verdict = judging.judge(text, language, found, setting)
-        if (verdict.points >= judging.KEPT_FROM or clause.found) and (
-            before or not leans or heading
-        ):
+        if (verdict.points >= judging.KEPT_FROM or clause.found) and (before or not leans):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
             elif self.turn.speaker and not listed:
                 heading = ""
+            heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
         elif language.has("words.you", text) or (size(text, language) < 3 and not leans):
             self.before = None
@@ -313,6 +312,13 @@ class _Reader:
         shared = found.subject or not title or self.language.patterns["date"].search(title)
         return found if shared else replace(found, fact=replace(found.fact, entity=title))
 
+    def _with_subject(self, heading: str, text: str, speaker: Speaker) -> str:
+        """Return a heading with the subject that a line above names, if the text does not."""
+        subject = self.headings.subject
+        if speaker not in (subject, self.user) or subject.shown in text:
+            return heading
+        return f"{heading}, {subject.shown}".removeprefix(", ")
+
     def _take_back(self, before: _Before | None) -> Candidate | None:
         """Drop what was kept of a piece, and return it."""
         if before is None or before.at is None:
@@ -346,8 +352,7 @@ class _Reader:
             # In minutes of a meeting the name before the colon is the speaker.
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
-        if speaker in (subject, self.user) and subject.shown not in value:
-            heading = f"{heading}, {subject.shown}".removeprefix(", ")
+        heading = self._with_subject(heading, value, speaker)
         about = shape("about").sub("", heading)
         of_user = about in ("", language.data["user"]) or language.has("words.first", value)
         whose = speaker if of_user or speaker.entity != "user" else Speaker(about, about)
@@ -378,6 +383,7 @@ class _Reader:
         # "In Oslo, till I was nine." is an answer still.
         speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
         chats = language.starts("drop.chatter", opened) or language.has("drop.judges", text)
+        speaks = speaks and not judging.leans(opened, language)
         spoken = words > _ANSWER_WORDS_MAX or (speaks and not yes)
         if yes and words <= 3 and judging.specifics(question, language):
             piece = replace(piece, start=self.asked_at)
@@ -452,7 +458,10 @@ class _Reader:
             led = old.text if old else wording.stand_alone(before.text, stated, language, None)
             text = wording.stand_alone(said, below, language, when)
             who = f"{speaker.shown}{': ' if language.spaced else '：'}"
-            text = f"{led} {text.removeprefix(who) if led.startswith(who) else text}"
+            if text.startswith(who):
+                text = text.removeprefix(who)
+                led = led if heading or who in led else f"{who}{led}"
+            text = f"{led} {text}"
             start = before.start
             found = found or (before.found if old and old.fact else None)
         self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, None, found)
