@@ -120,7 +120,7 @@ Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder:
 Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
   fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
-  fact | Twice a week, Tuesday and Saturday.
+  fact | Running? – Dana: Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
 # Prose that is wrapped at 120 characters, and notes of a line each.
 An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large\\nones. A file is written under its name when it is complete. While an export of SQLite is read, the log\\n`recall.db-wal` grows to at most 1 GB.
@@ -182,6 +182,34 @@ El pan lo vende La Espiga desde marzo. Traen el pedido a las 7:15.
   fact | El pan lo vende La Espiga desde marzo. Traen el pedido a las 7:15.
 La alarma tiene un código nuevo, 7702. Se lo dimos a Lucía el 3 de mayo.
   fact | La alarma tiene un código nuevo, 7702. Se lo dimos a Lucía el 3 de mayo.
+# A sentence is cut only where what is before can stand alone; what is left of it must say something.
+The shed lock is stuck, I need to bring the WD-40 can on Friday.
+  fact | The shed lock is stuck, the user needs to bring the WD-40 can on Friday.
+Fennel handbook\\n\\nOn-call\\nIf something is on fire and you don't know what to do, call Lucia on 4711.
+  fact | Fennel handbook, On-call: If something is on fire and you don't know what to do, call Lucia on 4711.
+# Pairs on one line are several; a sentence without a verb belongs to the pair before it.
+Visit at Elm Road\\n\\nPatient: Dorothy Ainsworth. Born: 3 May 1951. Allergies: penicillin (rash), codeine.\\nComplaint: dizzy in the morning. Started about six weeks ago.
+  fact | Visit at Elm Road: Patient: Dorothy Ainsworth.
+  fact | Visit at Elm Road, Dorothy Ainsworth: Born: 3 May 1951. | Dorothy Ainsworth, birthday, 3 May 1951
+  fact | Visit at Elm Road, Dorothy Ainsworth: Allergies: penicillin (rash), codeine. | Dorothy Ainsworth, allergic_to, penicillin (rash), codeine
+  fact | Visit at Elm Road, Dorothy Ainsworth: Complaint: dizzy in the morning. Started about six weeks ago.
+# An answer without a verb stands with its question, however short that is.
+assistant: ¿Presupuesto?\\nuser: Unos 120 euros por semana.
+  fact | ¿Presupuesto? – Usuario: Unos 120 euros por semana.
+# An amount is no age and no time; what somebody works in is no way of working; where a move ends is not where it begins.
+The deposit is 1,850 pounds and is due by the end of April.
+  fact | The deposit is 1,850 pounds and is due by the end of April.
+We work in two-week sprints that begin on Wednesdays.
+  fact | The user: We work in two-week sprints that begin on Wednesdays.
+4月5日に横浜から札幌に引っ越します。
+  fact | ユーザー：4月5日に横浜から札幌に引っ越します。 | user, lives_in, 札幌 | CORRECTS 横浜
+猫が一匹います。名前はモカで、飛行機が苦手なのでフェリーで行く予定です。
+  fact | ユーザー：猫が一匹います。 名前はモカで、飛行機が苦手なのでフェリーで行く予定です。
+来週から監視はDatadogを使う。
+  fact | ユーザー：来週（2023-W20）から監視はDatadogを使う。 | 監視, uses, Datadog
+# A mail begins with a greeting that names nothing, and the day on which it was sent.
+De: Maribel Ortega\\nPara: tienda\\nFecha: 3 de febrero de 2026\\nAsunto: Cambios en la tienda\\n\\nHola a todos:\\n\\nOs resumo lo que hablamos ayer.\\nLa alarma tiene un código nuevo, 7702.
+  fact | Cambios en la tienda: La alarma tiene un código nuevo, 7702.
 # The first of sentences that are joined says who speaks.
 Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise.
   fact | Utilisateur: Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise. | user, has_sibling, Lise
@@ -1267,6 +1295,10 @@ Si tuviera sitio, compraría dos sierras.
 Falls jemand Fragen hat, meldet euch gern.
 Ma voisine pense que le régime keto est dangereux à 50 ans.
 Mi hermano cree que Madrid tiene dos ríos.
+We've got three, each about 1.2 by 2.4 m.
+Small fixes to docs need only one.
+Ich brauche Hilfe bei der Planung für den Umzug.
+来月の引っ越しについて相談したいです。
 I swapped it for my own Asus RT-AX58U.
 Last year I did it in February.
 Frau Kowalski stellt ihr einen Platz im Hof zur Verfügung.

@@ -18,7 +18,7 @@ from recall_server.domain.text.passages import (
     is_wrapped,
 )
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, is_spoken
-from recall_server.integrations.extraction.rules.judging import size
+from recall_server.integrations.extraction.rules.judging import has_verb, size
 from recall_server.integrations.extraction.rules.language import Table, shape
 
 PIECE_CHARS_MAX = 600
@@ -105,15 +105,27 @@ def _with_prose(text: str, pair: Piece, value: int, table: Table) -> Iterator[Pi
     """Yield a pair with its short further values ("Latex."), then the sentences after it."""
     found = list(_sentences(text, value, pair.end, table))
     at = 1
-    while at < len(found) and (
-        size(found[at].text, table) < _PROSE_WORDS_MIN
-        or table.starts("words.elided", found[at].text)
+    keys = [shape("pair").match(one.text) for one in found]
+    while (
+        at < len(found)
+        and not keys[at]
+        and (
+            size(found[at].text, table) < _PROSE_WORDS_MIN
+            or not has_verb(found[at].text, table)
+            or any(table.starts(f"{one}.elided", found[at].text) for one in ("words", "keep"))
+        )
     ):
         at += 1
     if found:  # else it is one sentence, too long to be a statement
         end = found[at - 1].end
         yield replace(pair, end=end, text=text[pair.start : end])
-        yield from found[at:]
+    for one, key in zip(found[at:], keys[at:], strict=True):
+        if key:
+            whole = text[one.start : pair.end]
+            rest = replace(pair, start=one.start, text=whole, key=key["key"].strip("* "))
+            yield from _with_prose(text, rest, one.start + key.start("value"), table)
+            return
+        yield one
 
 
 def key_and_value(text: str) -> tuple[str, str]:

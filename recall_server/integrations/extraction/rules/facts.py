@@ -223,7 +223,10 @@ def _found(
     value = shape("my").sub(lambda my: "them" if my[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
     leans = any(language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you"))
-    if not value or leans or any(away) or language.has("words.vague", value):
+    # "The deposit is 50" is no age, but "our son is 5" is.
+    thing = re.match(rf"(?:{language.data['facts']['the']}) ", whom, re.IGNORECASE)
+    amount = attribute == "age" and thing and not language.has("words.relation", whom)
+    if not value or amount or leans or any(away) or language.has("words.vague", value):
         return None
     if "p" in parts:
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))

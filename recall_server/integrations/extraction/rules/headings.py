@@ -46,6 +46,10 @@ class Headings:
         if piece.kind is Kind.SENDER:
             self.sender = shape("address").sub("", title).strip("\"' ") or None
             return True
+        if piece.text.rstrip().endswith((":", "：", ",")) and any(
+            language.starts(f"drop.{cue}", title) for cue in ("greeting", "chatter")
+        ):
+            return True  # "Hello everybody:" names nothing.
         if shape("myself").fullmatch(title):
             title = language.data["user"]
         dated, name = language.patterns["date"].search, title.partition(" ")[0]

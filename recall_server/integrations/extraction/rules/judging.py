@@ -76,6 +76,11 @@ def _names(text: str, language: Table) -> bool:
     return named or any(language.has(f"words.{one}", text) for one in ("relation", "article"))
 
 
+def has_verb(text: str, language: Table) -> bool:
+    """Return whether a text has a verb of the tables, or says what is to be done."""
+    return any(language.has(f"keep.{cue}", text) for cue in ("state", "event", "plan", "rule"))
+
+
 def is_whole(part: str, language: Table) -> bool:
     """Return whether a part of a sentence can be understood without the other parts."""
     vague = leans(part, language) or language.has("words.vague", part)
@@ -86,16 +91,20 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     """Return whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
     words = size(text, language)
     if (
-        text.rstrip("\"'”»)*_ ").endswith(("?", "？"))
+        shape("asks").search(text)
         or any(language.has(f"drop.{cue}", text) for cue in _NEVER_KEPT)
         or (language.spaced and words < _WORDS_MIN and not setting.item)
         or (language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX)
     ):
         return True
-    if setting.item or setting.document:
+    if setting.item:
+        return False
+    if language.starts("drop.chatter", text):
+        return True
+    if setting.document:
         return False
     supposes = language.has("drop.condition", text) and not language.has("keep.rule", text)
-    starts = ["drop.question", "drop.chatter", *(["words.you"] if setting.named else [])]
+    starts = ["drop.question", *(["words.you"] if setting.named else [])]
     return supposes or any(language.starts(cue, text) for cue in starts)
 
 

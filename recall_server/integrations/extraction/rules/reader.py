@@ -23,6 +23,8 @@ _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
 _SURE = 0.55
 _NEW_WORDS_MAX = 6
+# What is left of a sentence is kept from so many words.
+_WORDS_MIN = 4
 # Where the cue of a correction begins, at the latest.
 _CUE_MAX = 12
 _TOLD = re.compile(r"(?:that|que|dass|[:,：，])\W*$", re.IGNORECASE)
@@ -183,23 +185,30 @@ class _Reader:
         piece, *listed = cutting.listed(piece, self.speaker, language)
         text = piece.text
         cut = cutting.parts(language.patterns["split"], text)
+        if language.starts("drop.condition", text):
+            cut = [(0, len(text))]  # What follows "if it burns and" holds only then.
         setting = Setting(self.document, piece.kind is Kind.ITEM)
-        spans, cues = list[tuple[int, int]](), ("relation", "person")
+        spans, cues, ends = list[tuple[int, int]](), ("relation", "person"), True
         for first, last in cut:
             part = text[first:last]
-            if len(cut) > 1 and judging.says_nothing(part, language, setting):
+            asks = text.rstrip().endswith(_QUESTION) and language.has("words.you", part)
+            if len(cut) > 1 and (asks or judging.says_nothing(part, language, setting)):
                 continue
             found = find_fact(part, self.speaker, language)
-            own = found or judging.is_whole(part, language)
+            whole = judging.is_whole(part, language)
+            worth = judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
+            own = (found or whole) and worth and ends
             if not language.spaced and spans and not language.has("words.first", part):
                 # The words after "My brother keeps a cat and" are about him.
                 own = own and not any(language.has(f"words.{one}", text[:first]) for one in cues)
-            if not spans or (
-                own and judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
-            ):
+            if own or not spans:
                 spans.append((first, last))
             else:
                 spans[-1] = (spans[-1][0], last)
+            # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
+            ends = worth or not whole
+        if spans and spans != cut and size(text[slice(*spans[0])], language) < _WORDS_MIN:
+            spans = spans[1:]  # "I told Jo" of "I told Jo and he was relieved, I think"
         for first, last in spans:
             start, end = piece.start + first, piece.start + last
             found = piece.found if len(spans) == 1 else None
@@ -220,7 +229,7 @@ class _Reader:
         before = self.before
         if not refers or (before and not self._names(before, text)):
             before = None
-        named = bool(self.turn.speaker) and self.speaker.entity != "user"
+        named = self.speaker.entity != "user"
         rules = listed and language.has("keep.rules", heading)
         setting = Setting(
             self.document, listed, bool(heading), before is not None, named, rules, self.asked_for
@@ -297,7 +306,7 @@ class _Reader:
         if language.starts("keep.order", clause.text) or language.has("keep.rules", about):
             return None, heading
         of = Speaker("user" if about == language.data["user"] else about, about)
-        is_it = f"{language.data['be']}{clause.text}"
+        is_it = f"{language.data['be']}{clause.text}" if language.spaced else ""
         found = clause.found or find_fact(clause.text, of, language)
         return self._of_document(found or find_fact(is_it, of, language)), heading
 
@@ -334,7 +343,10 @@ class _Reader:
         key = self._opened(replace(piece, text=key.strip("* "))).text
         empty = "?" in value or not size(value, language) or language.starts("drop.key", key)
         quoted = language.has("drop.quoted", key)
-        if empty or quoted or judging.says_nothing(value, language, Setting(item=True)):
+        # In a mail, a date by itself says when it was sent.
+        short = self.headings.sender and size(value, language) <= _NEW_WORDS_MAX
+        sent = short and language.patterns["date"].match(value)
+        if empty or quoted or sent or judging.says_nothing(value, language, Setting(item=True)):
             return
         decides = language.starts("keep.decision", key)
         generic = shape("generic").fullmatch(key) and not decides
@@ -347,7 +359,7 @@ class _Reader:
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
         heading = "" if self.turn.speaker else self.headings.text
         speaks = language.has("words.first", value) and not language.starts("keep.order", value)
-        named = key.istitle() and " " not in key and not value.startswith("me ")
+        named = key.istitle() and " " not in key and not re.match(r"me\b", value)
         if by or (speaks and named):
             # In minutes of a meeting the name before the colon is the speaker.
             name = by["name"] if by else key
@@ -375,7 +387,10 @@ class _Reader:
         question, self.question = self.question, ""
         text, language = piece.text, self.language
         least = 2 if shape("which").fullmatch(question) else 3
-        if size(question, language) < least or text.rstrip().endswith(_QUESTION):
+        # "Unos 120 euros." says nothing without "¿Presupuesto?".
+        asks = judging.has_verb(text, language) or language.has("drop.question", question)
+        short = size(question, language) < least and asks
+        if not question or short or text.rstrip().endswith(_QUESTION):
             return False
         opened, words = self._opened(piece).text, size(text, language)
         yes = language.starts("drop.answer_yes", text)
@@ -424,6 +439,7 @@ class _Reader:
         said, base = clause.text, turn.said_at or self.passage.occurred_at
         first = language.has("words.first", said)
         past = language.has("keep.event", said) and not language.has("keep.plan", said)
+        past = past and clause.kind is not Kind.PAIR
         when = wording.dated(said, base, language, past=past)
         key = said.partition(":")[0] if ":" in said else ""
         names_day = language.patterns["date"].search(f"{self.headings.text}\n{key}")
@@ -460,7 +476,7 @@ class _Reader:
             who = f"{speaker.shown}{': ' if language.spaced else '：'}"
             if text.startswith(who):
                 text = text.removeprefix(who)
-                led = led if heading or who in led else f"{who}{led}"
+                led = led if heading or speaker.shown in led else f"{who}{led}"
             text = f"{led} {text}"
             start = before.start
             found = found or (before.found if old and old.fact else None)
