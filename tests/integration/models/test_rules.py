@@ -116,7 +116,7 @@ Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCott
   fact | Our cottage, Things to do: The nearest doctor is in Ullapool, 25 miles.
 Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder: she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
   fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays. She works Mon-Wed only from December.
-  fact | Headlines: give the user three, none longer than 60 characters.
+  fact | Stand-up, team Heron: Headlines: give the user three, none longer than 60 characters.
 Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
   fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
@@ -210,6 +210,25 @@ We work in two-week sprints that begin on Wednesdays.
 # A mail begins with a greeting that names nothing, and the day on which it was sent.
 De: Maribel Ortega\\nPara: tienda\\nFecha: 3 de febrero de 2026\\nAsunto: Cambios en la tienda\\n\\nHola a todos:\\n\\nOs resumo lo que hablamos ayer.\\nLa alarma tiene un código nuevo, 7702.
   fact | Cambios en la tienda: La alarma tiene un código nuevo, 7702.
+# "They" stands for several, "she" for somebody named; both do not follow what names neither.
+The data is in London since May. They don't want SMS because of the cost of 4 cents.
+  fact | The data is in London since May.
+House rules\\n\\nKeys hang behind the compressor. If one is missing, ask Tom on 4711 first.\\nDeposits are 20 %.
+  fact | House rules: Keys hang behind the compressor. If one is missing, ask Tom on 4711 first.
+  fact | House rules: Deposits are 20 %.
+# Lines of different lengths without punctuation are notes of their own, as speech that was written down.
+the vet is called Fiona and is there on Tuesdays\\nthe arthritis is in the left hip, one tablet of Metacam every morning with food from now on\\num the kennel in Otley is full for August\\ninsurance is with Petplan\\nthe blue card with the number of the microchip is in the drawer of the kitchen table
+  fact | The vet is called Fiona and is there on Tuesdays.
+  decision | The arthritis is in the left hip, one tablet of Metacam every morning with food from now on.
+  fact | The kennel in Otley is full for August.
+  fact | Insurance is with Petplan.
+# The names of the columns of a table state nothing; a day with its weather is a heading.
+Workshop overview\\n\\nTool | Location | Remark\\nTorque wrench | drawer B | calibrate every 12 months\\nBearing press | wall | missing 28 mm adapter
+  fact | Workshop overview: Torque wrench | drawer B | calibrate every 12 months.
+  fact | Workshop overview: Bearing press | wall | missing 28 mm adapter.
+2026年4月11日 星期六 晴\\n\\n妈妈每天吃一片氨氯地平。\\n\\n4月12日 星期日 多云\\n\\n车险5月20日到期，记得续保。
+  fact | 2026年4月11日 星期六 晴: 妈妈每天吃一片氨氯地平。
+  fact | 4月12日 星期日 多云: 车险5月20日到期，记得续保。
 # The first of sentences that are joined says who speaks.
 Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise.
   fact | Utilisateur: Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise. | user, has_sibling, Lise
@@ -326,7 +345,7 @@ Elternbeirat\\n\\n1. Kasse\\nDer Kassenstand beträgt 310 Euro nach dem Sommerfe
 # Whose note it is; who is meant by "she" beside "I"; "not me" and "die" are no part of a name.
 Apple cake\\n\\nBake it at 180 °C.\\nNote from Wanda: my tin needs 50 minutes.
   fact | Apple cake: Bake it at 180 °C.
-  fact | Wanda's tin needs 50 minutes.
+  fact | Apple cake: Wanda's tin needs 50 minutes.
 Rolf: I work at Bosch, she works at Siemens.
   fact | Rolf: I work at Bosch, she works at Siemens. | Rolf, works_at, Bosch
 Ali: who took my oat milk?\\nUma: not me, I'm allergic to oats\\nAli: ok
@@ -355,8 +374,8 @@ Dad's diary\\n\\n22 Oct: Metformin gives him the runs.\\n27 Oct: metformin SR 10
   fact | Dad's diary: 27 Oct: metformin SR 1000 mg with dinner from tomorrow.
 # Who a label names, and who it does not; lines that are notes of their own.
 Parents' evening\\n\\nElected: me as parents' rep, deputy is Leila Rahimi.\\nHanna: I'll bring the cake on Friday.
-  fact | Elected: the user as parents' rep, deputy is Leila Rahimi.
-  fact | Hanna will bring the cake on Friday.
+  fact | Parents' evening: Elected: the user as parents' rep, deputy is Leila Rahimi.
+  fact | Parents' evening: Hanna will bring the cake on Friday.
 WARD 6\\n\\nBed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10:30.\\n\\nOther: morphine count correct, 18 ampoules.
   fact | WARD 6: Bed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10:30.
   fact | WARD 6: morphine count correct, 18 ampoules.
@@ -855,7 +874,7 @@ About me:\\n- City: Nantes\\n- allergic to nuts
   fact | The user: City: Nantes. | user, lives_in, Nantes
   fact | The user: allergic to nuts. | user, allergic_to, nuts
 Martes, 3 de noviembre\\n\\nHoy he empezado en la panadería.\\nMi jefa se llama Rosario.
-  fact | Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
+  fact | Martes, 3 de noviembre: Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
 Ann: I can't do July, only the last week of August.
   fact | Ann can't do July, only the last week of August.
 # Standing requests are kept; words to somebody else are not.
@@ -1299,6 +1318,9 @@ We've got three, each about 1.2 by 2.4 m.
 Small fixes to docs need only one.
 Ich brauche Hilfe bei der Planung für den Umzug.
 来月の引っ越しについて相談したいです。
+We can't do that before May, Gotenberg needs an upgrade first.
+On fait ça dans le jardin de mes parents, à Clamart.
+Wir brauchen es kaum noch im Mai.
 I swapped it for my own Asus RT-AX58U.
 Last year I did it in February.
 Frau Kowalski stellt ihr einen Platz im Hof zur Verfügung.
@@ -1535,7 +1557,9 @@ def test_the_assistant_is_not_heard_but_the_user_is() -> None:
 def test_in_a_mail_the_sender_is_who_speaks() -> None:
     text = "From: Anna Meier <a@x.org>\nTo: Tom\nSubject: Offsite\n\nHi Tom,\n\nI booked the mill for 12 March."
 
-    assert [one.text for one in extract(text)] == ["Anna Meier booked the mill for 12 March."]
+    assert [one.text for one in extract(text)] == [
+        "Offsite: Anna Meier booked the mill for 12 March."
+    ]
 
 
 def test_code_and_quotes_are_not_read() -> None:

@@ -65,7 +65,8 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         line = text[block.start : block.end]
         if line.startswith(("```", "~~~")) and not block.whole:
             return  # code without an end
-        if block.level != TABLE_LEVEL and not shape("skipped").match(line):
+        columns = block.level == TABLE_LEVEL or shape("columns").match(text, block.start)
+        if not (columns or shape("skipped").match(line)):
             # Each line is a note of its own, with the indented ones below it, unless it is wrapped.
             ends = () if wrapped else shape("next_line").finditer(text, block.start, block.end)
             cuts = [block.start, *(match.end() for match in ends), block.end]

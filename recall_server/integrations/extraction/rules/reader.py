@@ -206,7 +206,7 @@ class _Reader:
             else:
                 spans[-1] = (spans[-1][0], last)
             # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
-            ends = worth or not whole
+            ends = worth
         if spans and spans != cut and size(text[slice(*spans[0])], language) < _WORDS_MIN:
             spans = spans[1:]  # "I told Jo" of "I told Jo and he was relieved, I think"
         for first, last in spans:
@@ -259,16 +259,16 @@ class _Reader:
         """Return whether the piece before says what a text refers to."""
         said, language = before.text, self.language
         led = None if before.at is None else self.kept[before.at]
-        if led is None and (
-            language.starts("words.pronoun", said) or language.has("words.vague", said)
-        ):
+        if led is None and (judging.leans(said, language) or language.has("words.vague", said)):
+            return False
+        if shape("they").match(text) and not language.has("words.plural", said):
             return False
         if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
             return False
         if shape("there").match(text) and not shape("place").search(said):
             return False
         named = shape("capital").search(said) or language.starts_with_name(said)
-        known = named or language.has("words.relation", said)
+        known = named or language.has("words.relation", said) or judging.leans(said, language)
         return bool(known) or not shape("person").match(text)
 
     def _of_another(self, found: Found, text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from recall_server.domain.text.dates import length, start_of
@@ -63,8 +63,10 @@ def _worded(text: str, context: Context, language: Table) -> str:
     if context.instructs and not (context.heading and not first):
         request = _they(text) if language.name == "en" else text
         return str(language.data["asks"].format(who=shown, text=request))
-    if context.heading and not first:
-        return f"{context.heading}{' –' if ':' in context.heading else ':'} {text}"
+    if context.heading and (context.document or not first):
+        text = _worded(text, replace(context, heading=""), language) if first else text
+        about = "" if context.heading in text else context.heading
+        return f"{about}{' –' if ':' in about else ':'} {text}".removeprefix(": ")
     elided = context.elided or language.starts("keep.elided", text)
     other = first and shape("others").search(text) and not language.has("words.relation", text)
     other = other or shape("mixed").match(text) is not None
