@@ -206,7 +206,7 @@ class _Reader:
             else:
                 spans[-1] = (spans[-1][0], last)
             # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
-            ends = worth
+            ends = worth and not judging.leans(part, language)
         if spans and spans != cut and size(text[slice(*spans[0])], language) < _WORDS_MIN:
             spans = spans[1:]  # "I told Jo" of "I told Jo and he was relieved, I think"
         for first, last in spans:
@@ -261,7 +261,8 @@ class _Reader:
         led = None if before.at is None else self.kept[before.at]
         if led is None and (judging.leans(said, language) or language.has("words.vague", said)):
             return False
-        if shape("they").match(text) and not language.has("words.plural", said):
+        one = shape("person").match(said) or not language.has("words.plural", said)
+        if one and shape("they").match(text):
             return False
         if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
             return False
