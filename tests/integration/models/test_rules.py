@@ -709,8 +709,6 @@ Name: Max\\nBeruf: Pfleger\\nWohnort: Oslo
   fact | Nutzer: Name: Max. | user, name, Max
   fact | Nutzer: Beruf: Pfleger. | user, job_title, Pfleger
   fact | Nutzer: Wohnort: Oslo. | user, lives_in, Oslo
-Hanna: Einseiter bis Freitag
-  fact | Hanna: Einseiter bis Freitag.
 Ich trinke am liebsten Kaffee. Nein, doch lieber Tee.
   preference | Nutzer: Ich trinke am liebsten Tee. | user, drinks, Tee | CORRECTS Kaffee
 # Spanish.

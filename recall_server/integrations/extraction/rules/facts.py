@@ -245,9 +245,6 @@ def _found(
 
 def _of_another(match: re.Match[str], value: str, language: Table) -> bool:
     """Return whether a value without a subject is of somebody else: "Tiene nueve años"."""
-    third = language.data["facts"].get("third")
-    if third and re.match(third, match[0].lstrip(), re.IGNORECASE):
-        return True
     if language.spaced:
         return False
     before = match.string.partition(value)[0]

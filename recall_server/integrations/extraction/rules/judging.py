@@ -12,7 +12,7 @@ from recall_server.integrations.extraction.rules.facts import Found, is_of
 from recall_server.integrations.extraction.rules.language import Table, shape, table
 
 KEPT_FROM = 3.0
-_TASK_WORDS, _EXPERIENCE_WORDS = 8, 4
+_EXPERIENCE_WORDS = 4
 _WORDS_MIN = 2
 _OWN_WORDS_MIN = 4
 _GREETING_WORDS_MAX = 4
@@ -39,12 +39,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The points of a clause, and its type. `task`: it says until when somebody does something."""
+    """The points of a clause, and its type. `instructs`: it says what is to be done."""
 
     points: float
     type: MemoryType
     instructs: bool = False
-    task: bool = False
 
     @property
     def confidence(self) -> float:
@@ -113,23 +112,20 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     worth: dict[str, float] = table("common").data["points"]
     cues = {name for name in (*worth, "must", "habit") if language.has(f"keep.{name}", text)}
     speaks = language.has("words.first", text) or language.has("words.we", text)
-    related, you = language.has("words.relation", text), language.has("words.you", text)
+    related = language.has("words.relation", text)
     words, precise = size(text, language), specifics(text, language)
     wanted = found is None or found.fact.attribute == "wants"
     # "No errors here." of somebody in a talk is no rule.
     denies = setting.named and language.starts("words.none", text)
     imperative = bool(language.starts("keep.order", text)) and wanted and not denies
-    custom = speaks and "habit" in cues
-    due = precise and not speaks and language.has("keep.due", text) and words <= _TASK_WORDS
     named = language.name != "de" and language.starts_with_name(text)
     sure = (precise or "must" in cues) and not speaks
     definite = sure and (named or language.starts("words.definite", text))
     points = sum(worth.get(name, 0.0) for name in cues) + min(_SPECIFICS_MAX, precise)
     points += _FACT * (found is not None) + _FACT * imperative
     points += KEPT_FROM * setting.asked_for
-    points += sum((speaks, related, setting.item, bool(definite), "must" in cues or custom))
+    points += sum((speaks, related, setting.item, bool(definite), "must" in cues))
     points += (2 if precise or setting.heading else 1) * setting.document
-    points += bool(due and setting.named)
     if language.has("drop.judges", text) and not found:
         points += _EVALUATIVE + min(1, precise)
     if leans(text, language):
@@ -142,8 +138,6 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     instructed = cues & _INSTRUCTED or imperative
     if not (found or precise or setting.item or related or experienced or instructed):
         points += _AWAY
-    if you and not (imperative or "rule" in cues or found or setting.document):
-        points += _AWAY
     type_ = _type(cues, found, imperative=imperative)
     requests = language.has("keep.request", text)
     if setting.rules:
@@ -153,7 +147,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         points = 0.0  # Between people an order is advice or a pep talk, unless it is a request.
     elif imperative and setting.document and not requests:
         type_ = MemoryType.PROCEDURE
-    return Verdict(points, type_, imperative, task=bool(due) and "state" not in cues)
+    return Verdict(points, type_, imperative)
 
 
 def _type(cues: set[str], found: Found | None, *, imperative: bool) -> MemoryType:

@@ -188,7 +188,7 @@ class _Reader:
         if language.starts("drop.condition", text):
             cut = [(0, len(text))]  # What follows "if it burns and" holds only then.
         setting = Setting(self.document, piece.kind is Kind.ITEM)
-        spans, cues, ends = list[tuple[int, int]](), ("relation", "person"), True
+        spans, ends = list[tuple[int, int]](), True
         for first, last in cut:
             part = text[first:last]
             asks = text.rstrip().endswith(_QUESTION) and language.has("words.you", part)
@@ -198,9 +198,6 @@ class _Reader:
             whole = judging.is_whole(part, language)
             worth = judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
             own = (found or whole) and worth and ends
-            if not language.spaced and spans and not language.has("words.first", part):
-                # The words after "My brother keeps a cat and" are about him.
-                own = own and not any(language.has(f"words.{one}", text[:first]) for one in cues)
             if own or not spans:
                 spans.append((first, last))
             else:
@@ -240,8 +237,11 @@ class _Reader:
         ordered = found and language.starts("keep.order", text)
         if found and ordered and (named or not facts.is_of("ordered", found)):
             found = None
-        if not (listed or self.document) and self._is_task(text):
-            return
+        asks = ("drop.task", *(["keep.order"] if self.tasked else []))
+        task = any(language.starts(cue, text) for cue in asks)
+        if task and not (listed or self.document or language.has("keep.standing", text)):
+            self.tasked = True
+            return  # "Write a poem. Use four lines." is asked for once.
         verdict = judging.judge(text, language, found, setting)
         if (verdict.points >= judging.KEPT_FROM or clause.found) and (before or not leans):
             if listed and heading and not language.has("words.first", text):
@@ -250,7 +250,7 @@ class _Reader:
                 heading = ""
             heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
-        elif language.has("words.you", text) or (size(text, language) < 3 and not leans):
+        elif language.has("words.you", text):
             self.before = None
         else:
             self.before = _Before(text, clause.start, None, found)
@@ -266,8 +266,6 @@ class _Reader:
             return False
         if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
             return False
-        if shape("there").match(text) and not shape("place").search(said):
-            return False
         named = shape("capital").search(said) or language.starts_with_name(said)
         known = named or language.has("words.relation", said) or judging.leans(said, language)
         return bool(known) or not shape("person").match(text)
@@ -279,26 +277,16 @@ class _Reader:
             return True  # "Likes puzzles"
         if before is None or found.subject or found.fact.entity != self.speaker.entity:
             return False
-        known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
         spoken = language.has("words.first", text) or language.has("words.we", text)
-        mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
-        other = known or mine or language.starts("words.pronoun", before.text) is not None
+        other = language.starts("words.pronoun", before.text) is not None
         if language.spaced:
             # "Tom never eats meat. Also loves hiking."
             third = language.name == "en" and language.starts("words.elided", text) is not None
             other = other or (third and language.starts_with_name(before.text))
-            return bool(other) and not (spoken or facts.speaks(before.text, language))
+            return other and not (spoken or facts.speaks(before.text, language))
         about = any(language.has(f"words.{cue}", before.text) for cue in ("relation", "person"))
         own = before.found and before.found.fact.entity == self.speaker.entity
         return about and not (spoken or own)
-
-    def _is_task(self, text: str) -> bool:
-        """Return whether a text asks for something once, or specifies a thing asked for before."""
-        task = self.language.starts("drop.task", text)
-        order = self.tasked and self.language.starts("keep.order", text)
-        is_task = bool(task or order) and not self.language.has("keep.standing", text)
-        self.tasked = self.tasked or is_task
-        return is_task
 
     def _of_heading(self, clause: Piece, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
@@ -458,7 +446,7 @@ class _Reader:
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
             document=self.document and bool(self.headings.text),
-            elided=alone or verdict.task or (clause.found is not None and not first),
+            elided=alone or (clause.found is not None and not first),
         )
         start = clause.start
         if question:
