@@ -229,6 +229,29 @@ Workshop overview\\n\\nTool | Location | Remark\\nTorque wrench | drawer B | cal
 2026年4月11日 星期六 晴\\n\\n妈妈每天吃一片氨氯地平。\\n\\n4月12日 星期日 多云\\n\\n车险5月20日到期，记得续保。
   fact | 2026年4月11日 星期六 晴: 妈妈每天吃一片氨氯地平。
   fact | 4月12日 星期日 多云: 车险5月20日到期，记得续保。
+# A line of a log is no title of the lines below it; initials are a heading like any other; who is there is no speaker.
+DEVLOG orchard\\n\\n2026-05-02 08:14 flashed node 3 with fw 0.9.4, boots fine\\n2026-05-04 gateway moved to the barn roof, 10.0.8.12
+  fact | DEVLOG orchard: 2026-05-02 08:14 flashed node 3 with fw 0.9.4, boots fine.
+  fact | DEVLOG orchard: 2026-05-04 gateway moved to the barn roof, 10.0.8.12.
+Ferienwohnung Möwennest, Hausordnung\\n\\nWLAN\\nName: Moewe, Passwort: Krabbe2025\\n\\nKüche\\nDer Herd hat seit Mai eine Kindersicherung.
+  fact | Ferienwohnung Möwennest, Hausordnung, WLAN: Name: Moewe, Passwort: Krabbe2025.
+  fact | Ferienwohnung Möwennest, Hausordnung, Küche: Der Herd hat seit Mai eine Kindersicherung.
+Notas del club de lectura\\n\\nReunión del 12 de enero\\nAsistentes: Marisa, Toño\\nLa cuota sube a 5 euros al mes.\\n\\nReunión del 9 de febrero\\nAsistentes: todos\\nBegoña se muda a Gijón en verano.
+  fact | Notas del club de lectura, Reunión del 12 de enero: La cuota sube a 5 euros al mes.
+  fact | Notas del club de lectura, Reunión del 9 de febrero: Begoña se muda a Gijón en verano.
+# The pairs on the line of a landlord are his; the name of a thing in a table is no name of the table.
+Studio contacts\\n\\nLandlord: Mr Whitlock. Phone: 01603 555 230. Prefers: phone calls, not e-mail\\n\\nKiln, Rohde 60 | back room | RE60-1187 | service every March\\nSlab roller | back room | - | on loan until June
+  fact | Studio contacts: Landlord: Mr Whitlock. Phone: 01603 555 230. Prefers: phone calls, not e-mail.
+  fact | Studio contacts: Kiln, Rohde 60 | back room | RE60-1187 | service every March.
+  fact | Studio contacts: Slab roller | back room | - | on loan until June.
+# What is denied after "so" denies nothing before it; an article is nobody who drinks; who may do something is no order.
+I'm vegetarian so don't bother suggesting chicken recipes.
+  fact | The user is vegetarian so don't bother suggesting chicken recipes. | user, diet, vegetarian
+Le bois est sous l'escalier depuis mai.
+  fact | Le bois est sous l'escalier depuis mai.
+We deploy from the tag 4.2. Only Sanne and I can push tags.
+  fact | The user: We deploy from the tag 4.2.
+  fact | Only Sanne and the user can push tags.
 # The first of sentences that are joined says who speaks.
 Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise.
   fact | Utilisateur: Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise. | user, has_sibling, Lise
@@ -553,8 +576,7 @@ Tabellen sind wieder erlaubt.
 My locker code word is zanzibar.
   fact | The user's locker code word is zanzibar.
 User: We move in May, my partner and I, plus the cat (Mabel, 14, hates her basket).
-  fact | The user: We move in May, my partner and I.
-  preference | The cat (Mabel, 14, hates her basket).
+  preference | The user: We move in May, my partner and I, plus the cat (Mabel, 14, hates her basket).
 Plan of the week:\\n- Laptop: the grey one from Dell. Arrives around the 20th.\\n- The Rust course starts on 3 May. Not urgent.
   fact | Plan of the week: Laptop: the grey one from Dell. Arrives around the 20th.
   fact | Plan of the week: The Rust course starts on 3 May. Not urgent. | Rust course, schedule, 3 May
@@ -1319,6 +1341,9 @@ Ich brauche Hilfe bei der Planung für den Umzug.
 We can't do that before May, Gotenberg needs an upgrade first.
 On fait ça dans le jardin de mes parents, à Clamart.
 Wir brauchen es kaum noch im Mai.
+Il faut la régler avant 8 heures.
+PIN for all of them is 0815 until Friday.
+Le médecin me l'a dit hier.
 I swapped it for my own Asus RT-AX58U.
 Last year I did it in February.
 Frau Kowalski stellt ihr einen Platz im Hof zur Verfügung.

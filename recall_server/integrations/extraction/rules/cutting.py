@@ -106,12 +106,15 @@ def _with_prose(text: str, pair: Piece, value: int, table: Table) -> Iterator[Pi
     """Yield a pair with its short further values ("Latex."), then the sentences after it."""
     found = list(_sentences(text, value, pair.end, table))
     at = 1
-    keys = [shape("pair").match(one.text) for one in found]
+    # Below a person, each pair is theirs; of "Landlord: Mr Ode. Phone: 0171" all are of the first.
+    person = shape("whom").match(text, text.rfind("\n", 0, pair.start) + 1)
+    keys = [shape("pair").match(one.text) if person else None for one in found]
     while (
         at < len(found)
         and not keys[at]
         and (
-            size(found[at].text, table) < _PROSE_WORDS_MIN
+            shape("pair").match(found[at].text)
+            or size(found[at].text, table) < _PROSE_WORDS_MIN
             or not has_verb(found[at].text, table)
             or any(table.starts(f"{one}.elided", found[at].text) for one in ("words", "keep"))
         )

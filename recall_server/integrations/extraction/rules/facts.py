@@ -224,8 +224,9 @@ def _found(
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
     leans = any(language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you"))
     # "The deposit is 50" is no age, but "our son is 5" is.
-    thing = re.match(rf"(?:{language.data['facts']['the']}) ", whom, re.IGNORECASE)
+    thing = re.match(rf"(?:{language.data['facts']['the']})(?: |$)", whom, re.IGNORECASE)
     amount = attribute == "age" and thing and not language.has("words.relation", whom)
+    amount = amount or (thing is not None and thing[0] == whom)  # "Le bois est sec."
     if not value or amount or leans or any(away) or language.has("words.vague", value):
         return None
     if "p" in parts:
@@ -270,7 +271,8 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
 def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact of a `Key: value` line, if the table has its key."""
     attribute = _key(key.strip(), "keys", language)
-    if attribute is None or len(value) > _PAIR_CHARS_MAX:
+    several = re.search(r"\w[:：] ", value)  # "Moewe, password: Krabbe"
+    if attribute is None or several or len(value) > _PAIR_CHARS_MAX:
         return None
     shared = is_of("of_things", attribute) and speaker.entity == "user"
     entity = "team" if shared else speaker.entity

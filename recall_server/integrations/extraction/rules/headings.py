@@ -17,6 +17,8 @@ _ASIDE_FROM = 45
 _LABELLED_CHARS = 20_000
 # The level of a line in capitals below the title.
 _SECTION = 2
+# "WLAN" is a caption like "Kitchen".
+_INITIALS_MAX = 5
 # So many labels that each occur once are keys, even before whole sentences.
 _KEYS_MIN = 3
 NOBODY = Speaker("", "")
@@ -94,13 +96,14 @@ def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool)
     titled = shape("titled").search(first.key or line)
     keyed = opens and first.kind is Kind.PAIR and (titled or shape("number").search(first.key))
     named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
-    if not named or goes_on or not may_name(line):
+    logged = shape("entry").match(line) and shape("entry").match(below.lstrip())
+    if not named or goes_on or logged or not may_name(line):
         return found
     level = first.level or UNMARKED
     short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)
     caption = short and below.strip().count("\n") > 0 and not titled
     opens = opens and not line[0].islower() and not caption and level != DAY
-    if line.isupper() or opens:
+    if opens or (line.isupper() and len(line) > _INITIALS_MAX):
         level = 1 if opens else _SECTION
     elif len(found) == 1 or not (caption or language.patterns["date"].search(line)):
         return found

@@ -83,7 +83,7 @@ def has_verb(text: str, language: Table) -> bool:
 def is_whole(part: str, language: Table) -> bool:
     """Return whether a part of a sentence can be understood without the other parts."""
     vague = leans(part, language) or language.has("words.vague", part)
-    return not vague and size(part, language) >= _OWN_WORDS_MIN
+    return not vague and has_verb(part, language) and size(part, language) >= _OWN_WORDS_MIN
 
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:

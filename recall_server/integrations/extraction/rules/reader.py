@@ -275,15 +275,18 @@ class _Reader:
         before, language = self.before, self.language
         if self.document and language.starts("words.elided", text):
             return True  # "Likes puzzles"
+        if found.fact.entity == "team" and judging.leans(text, language):
+            return True  # "Su casero le sube el alquiler a 950 euros"
         if before is None or found.subject or found.fact.entity != self.speaker.entity:
             return False
         spoken = language.has("words.first", text) or language.has("words.we", text)
-        other = language.starts("words.pronoun", before.text) is not None
+        mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
+        other = mine or language.starts("words.pronoun", before.text) is not None
         if language.spaced:
             # "Tom never eats meat. Also loves hiking."
             third = language.name == "en" and language.starts("words.elided", text) is not None
             other = other or (third and language.starts_with_name(before.text))
-            return other and not (spoken or facts.speaks(before.text, language))
+            return bool(other) and not (spoken or facts.speaks(before.text, language))
         about = any(language.has(f"words.{cue}", before.text) for cue in ("relation", "person"))
         own = before.found and before.found.fact.entity == self.speaker.entity
         return about and not (spoken or own)
@@ -295,9 +298,12 @@ class _Reader:
         if language.starts("keep.order", clause.text) or language.has("keep.rules", about):
             return None, heading
         of = Speaker("user" if about == language.data["user"] else about, about)
-        is_it = f"{language.data['be']}{clause.text}" if language.spaced else ""
         found = clause.found or find_fact(clause.text, of, language)
-        return self._of_document(found or find_fact(is_it, of, language)), heading
+        if not language.spaced:
+            return self._of_document(found if found and found.subject else None), heading
+        is_it = find_fact(f"{language.data['be']}{clause.text}", of, language)
+        is_it = is_it if is_it and is_it.fact.attribute != "name" else None
+        return self._of_document(found or is_it), heading
 
     def _of_document(self, found: Found | None) -> Found | None:
         """Return the fact of an unnamed thing as that of the title; None if it is one of many."""
