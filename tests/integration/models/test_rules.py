@@ -252,6 +252,14 @@ Le bois est sous l'escalier depuis mai.
 We deploy from the tag 4.2. Only Sanne and I can push tags.
   fact | The user: We deploy from the tag 4.2.
   fact | Only Sanne and the user can push tags.
+# A question is answered by somebody else, not by the request that follows it.
+user: Could she sleep in the bedroom?\\nuser: keep your answers under 100 words please
+  preference | The user asks: keep your answers under 100 words please.
+# What the first word of a line of a log is stays; what a sentence begins with may refer to the one before.
+a41f9c2 fix: retry uploads on 503, max 4 times
+  fact | a41f9c2 fix: retry uploads on 503, max 4 times.
+Der Export vom 4. Mai war fehlerhaft. Daran arbeitet die IT bis Freitag.
+  fact | Der Export vom 4. Mai war fehlerhaft. Daran arbeitet die IT bis Freitag.
 # The first of sentences that are joined says who speaks.
 Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise.
   fact | Utilisateur: Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise. | user, has_sibling, Lise
@@ -1344,6 +1352,8 @@ Wir brauchen es kaum noch im Mai.
 Il faut la régler avant 8 heures.
 PIN for all of them is 0815 until Friday.
 Le médecin me l'a dit hier.
+Hago dos por semana, los lunes y los jueves a las ocho de la tarde.
+Second shooter not decided, 2 on the list.
 I swapped it for my own Asus RT-AX58U.
 Last year I did it in February.
 Frau Kowalski stellt ihr einen Platz im Hof zur Verfügung.

@@ -65,7 +65,7 @@ class _Reader:
         self.headings = headings.Headings()
         self.before: _Before | None = None
         self.said_by: dict[str, _Before] = {}
-        self.question, self.asked_at = "", 0
+        self.question, self.asked_at, self.asked_by = "", 0, passage.turns[0].speaker
         self.called: str | None = None
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn = passage.turns[0]
@@ -141,7 +141,7 @@ class _Reader:
                 self.speaker = speaker if label else self.headings.whose(piece, speaker, language)
                 self._piece(piece)
         last = part[-1]
-        self.question, self.asked_at = "", last.start
+        self.question, self.asked_at, self.asked_by = "", last.start, self.turn.speaker
         if last.text.rstrip().endswith(_QUESTION) and not self.document:
             opened = wording.cleaned(self._opened(last).text)
             self.question = opened[:1].upper() + opened[1:]
@@ -204,8 +204,9 @@ class _Reader:
                 spans[-1] = (spans[-1][0], last)
             # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
             ends = worth and not judging.leans(part, language)
-        if spans and spans != cut and size(text[slice(*spans[0])], language) < _WORDS_MIN:
-            spans = spans[1:]  # "I told Jo" of "I told Jo and he was relieved, I think"
+        left = text[slice(*spans[0])] if spans and spans != cut else text
+        if size(left, language) < _WORDS_MIN or not judging.has_verb(left, language):
+            spans = spans[left is not text :]  # "I told Jo" of "I told Jo and he was glad, I think"
         for first, last in spans:
             start, end = piece.start + first, piece.start + last
             found = piece.found if len(spans) == 1 else None
@@ -393,6 +394,8 @@ class _Reader:
         # "In Oslo, till I was nine." is an answer still.
         speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
         chats = language.starts("drop.chatter", opened) or language.has("drop.judges", text)
+        # "Is it far? Please answer in kilometres."
+        chats = chats or self.asked_by == self.turn.speaker
         speaks = speaks and not judging.leans(opened, language)
         spoken = words > _ANSWER_WORDS_MAX or (speaks and not yes)
         if yes and words <= 3 and judging.specifics(question, language):

@@ -122,8 +122,9 @@ def _they(text: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """Return a text with a capital at its start, unless it begins with a name such as "eGFR"."""
-    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
+    """Return a text with a capital at its start, unless its first word is like "eGFR", "a41f"."""
+    named = text[1:2].isupper() or any(map(str.isdigit, text.partition(" ")[0]))
+    return text if named else text[:1].upper() + text[1:]
 
 
 def dated(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
