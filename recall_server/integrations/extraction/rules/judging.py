@@ -80,10 +80,15 @@ def has_verb(text: str, language: Table) -> bool:
     return any(language.has(f"keep.{cue}", text) for cue in ("state", "event", "plan", "rule"))
 
 
+def is_sentence(text: str, language: Table) -> bool:
+    """Return whether a part of a sentence is long enough for one, and has a verb."""
+    return has_verb(text, language) and size(text, language) >= _OWN_WORDS_MIN
+
+
 def is_whole(part: str, language: Table) -> bool:
     """Return whether a part of a sentence can be understood without the other parts."""
     vague = leans(part, language) or language.has("words.vague", part)
-    return not vague and has_verb(part, language) and size(part, language) >= _OWN_WORDS_MIN
+    return not vague and is_sentence(part, language)
 
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:

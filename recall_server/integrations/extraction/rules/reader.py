@@ -23,8 +23,6 @@ _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
 _SURE = 0.55
 _NEW_WORDS_MAX = 6
-# What is left of a sentence is kept from so many words.
-_WORDS_MIN = 4
 # Where the cue of a correction begins, at the latest.
 _CUE_MAX = 12
 _TOLD = re.compile(r"(?:that|que|dass|[:,：，])\W*$", re.IGNORECASE)
@@ -204,9 +202,9 @@ class _Reader:
                 spans[-1] = (spans[-1][0], last)
             # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
             ends = worth and not judging.leans(part, language)
-        left = text[slice(*spans[0])] if spans and spans != cut else text
-        if size(left, language) < _WORDS_MIN or not judging.has_verb(left, language):
-            spans = spans[left is not text :]  # "I told Jo" of "I told Jo and he was glad, I think"
+        left = len(spans) == 1 and spans[0] != (0, len(text))
+        if left and not judging.is_sentence(text[slice(*spans[0])], language):
+            spans = []  # "I told Jo" of "I told Jo and he was glad, I think"
         for first, last in spans:
             start, end = piece.start + first, piece.start + last
             found = piece.found if len(spans) == 1 else None
