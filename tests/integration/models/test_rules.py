@@ -244,6 +244,9 @@ Studio contacts\\n\\nLandlord: Mr Whitlock. Phone: 01603 555 230. Prefers: phone
   fact | Studio contacts: Landlord: Mr Whitlock. Phone: 01603 555 230. Prefers: phone calls, not e-mail.
   fact | Studio contacts: Kiln, Rohde 60 | back room | RE60-1187 | service every March.
   fact | Studio contacts: Slab roller | back room | - | on loan until June.
+# An address of four numbers is no version.
+The gateway is 10.0.8.12 since Monday.
+  fact | The gateway is 10.0.8.12 since Monday.
 # What is denied after "so" denies nothing before it; an article is nobody who drinks; who may do something is no order.
 I'm vegetarian so don't bother suggesting chicken recipes.
   fact | The user is vegetarian so don't bother suggesting chicken recipes. | user, diet, vegetarian

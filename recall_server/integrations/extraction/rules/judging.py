@@ -115,7 +115,7 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
     """Return the points and the type of a clause for which `says_nothing` is False."""
     worth: dict[str, float] = table("common").data["points"]
-    cues = {name for name in (*worth, "must", "habit") if language.has(f"keep.{name}", text)}
+    cues = {name for name in (*worth, "must") if language.has(f"keep.{name}", text)}
     speaks = language.has("words.first", text) or language.has("words.we", text)
     related = language.has("words.relation", text)
     words, precise = size(text, language), specifics(text, language)
