@@ -75,6 +75,32 @@ def test_long_lines_without_a_full_stop_are_passages_of_their_own() -> None:
     assert [words for _, words in cut("\n".join(lines))] == lines
 
 
+def test_lines_of_different_lengths_without_punctuation_are_passages_of_their_own() -> None:
+    lines = [
+        "insurance is with Petplan",
+        "the arthritis is in the left hip and she gets one tablet of Metacam in the morning",
+        "the kennel in Otley is full for August",
+        "they want to see her again in six weeks so it is the fourth of May at ten past nine",
+        "no more rawhide",
+    ]
+
+    assert [words for _, words in cut("\n".join(lines))] == [
+        lines[0],
+        *lines[1:3],
+        "\n".join(lines[3:]),
+    ]
+
+
+def test_chinese_and_japanese_numbered_lines_are_headings() -> None:
+    text = "One.\n\n一、版本进度\n- 由赵敏负责\n- 不再支持\n\n1. リリース\n・ベータ版\n・本番"
+
+    assert cut(text)[1:] == [
+        ((), "一、版本进度\n- 由赵敏负责"),
+        (("一、版本进度",), "- 不再支持"),
+        ((), "1. リリース\n・ベータ版\n・本番"),
+    ]
+
+
 def test_prose_that_is_wrapped_at_120_characters_is_cut_between_its_sentences() -> None:
     sentence = (
         "While an export is read, the write-ahead log grows; it shrinks again afterwards, when "

@@ -27,8 +27,10 @@ NUMBERED = re.compile(
     r"(?![ ](?:is|was|has|ist|war|hat|est)\b)",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"[ \t]*\(?\d{1,2}[.)][ \t]+")
-_LIST = re.compile(r"[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|1[.)])[ \t]+\S")
+_NUMBER = re.compile(r"[ \t]*(?:\(?\d{1,2}[.)][ \t]+|[\d一二三四五六七八九十]{1,3}[、．])")
+# How a heading begins: with a capital, or in Chinese and Japanese, where it has few characters.
+_BEGINS = re.compile(r"[^\W\d_a-zß-öø-ÿ㐀-鿿ぁ-ヿ]|(?=[㐀-鿿ぁ-ヺ])[^\n]{2,12}$")
+_LIST = re.compile(r"[ \t]*(?:(?:[-*•+–·▪●→]|->|\[[ xX]\]|1[.)])[ \t]+|・[ \t]*)\S")
 _PAIR = re.compile(r"[ \t]*[^\W_][^\n:：*?!.;,|\"“„]{0,38}(?::[ \t]+|：)\S")
 # A sentence of more words than a caption, or a long line.
 _SAID = re.compile(r"(?:\S+[ ]+){4}[^\n]*?\.(?=\s|$)|[^\n]{60}")
@@ -77,7 +79,7 @@ def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
         return True
     if _PAIR.match(line):
         return False
-    if not line[0].isupper() or not below.strip():
+    if not _BEGINS.match(line) or not below.strip():
         return False
     if number:
         return words <= _CAPTION_WORDS_MAX and not _NUMBER.match(below)
@@ -98,6 +100,9 @@ LINES_CHARS = 100
 _WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 140
 # Of the longest line, so long is a full one; of the lines, so many are full in wrapped prose.
 _FULL, _MOST = 0.85, 0.8
+# Lines without punctuation are notes, if of so many a third are shorter than this part of the
+# longest.
+_RAGGED, _RAGGED_MIN = 0.75, 5
 # The level of a heading without a mark, such as a line that ends with a colon: below Markdown's.
 _COLON_LEVEL = 7
 # The level of the first row of a table, which names its columns; above the rows only.
@@ -227,6 +232,7 @@ def blocks(text: str, turn: Span) -> Iterator[Block]:
         )
         for at, (start, end) in enumerate(lines)
     ]
+    ragged = _is_ragged([text[start:end] for start, end in lines])
     at = 0
     while at < len(lines):
         start, end = lines[at]
@@ -255,7 +261,10 @@ def blocks(text: str, turn: Span) -> Iterator[Block]:
             spoken = len(line) > _WRAPPED_CHARS_MAX and not _ENDED.search(line)
             whole = whole or spoken or bool(_KEY.match(line) or _ENTRY.match(line))
         while (
-            at < len(lines) and not named[at] and _goes_on(text, (start, end), lines[at], item=item)
+            not ragged
+            and at < len(lines)
+            and not named[at]
+            and _goes_on(text, (start, end), lines[at], item=item)
         ):
             end = lines[at][1]
             at += 1
@@ -290,8 +299,22 @@ def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: 
     return (item and next_[:1].isspace()) or (wrapped and not _KEY.match(next_))
 
 
+def _is_ragged(lines: Sequence[str]) -> bool:
+    """Return whether lines of different lengths have no punctuation at their ends, as speech that
+    was written down: each is a note of its own.
+    """
+    width = max(map(len, lines), default=0) * _RAGGED
+    short = sum(len(line) < width for line in lines[:-1])
+    ended = sum(_ENDED.search(line) is not None for line in lines)
+    plain = not any(line[0].isspace() or _ITEM.match(line) for line in lines if line)
+    loose = short * 3 >= len(lines) and ended * 5 <= len(lines)
+    return plain and loose and len(lines) >= _RAGGED_MIN
+
+
 def is_wrapped(lines: Sequence[str]) -> bool:
     """Return whether most lines end as the next word did not fit, not because a note ends."""
+    if _is_ragged(lines):
+        return False
     width = _FULL * max(map(len, lines))
     fits = [
         len(line) + 1 + len(after.split(maxsplit=1)[0]) > width or after.lstrip()[0].islower()

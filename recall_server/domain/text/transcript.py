@@ -139,7 +139,7 @@ _NOT_SPEAKERS = _words(
     " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
     " diet timezone budget database stack tools framework process procedure workflow"
     " error info debug warn fatal trace critical observation thought lesson who what when where why"
-    " how which my our mein meine unser unsere nuestro nuestra notre"
+    " how which my our mein meine unser unsere nuestro nuestra notre present absent asistentes"
 )
 # The lines of the head of a mail; a ruled line; the greeting that opens a letter.
 _MAIL = (

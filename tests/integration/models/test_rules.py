@@ -115,11 +115,11 @@ Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCott
   fact | Our cottage, Things to do: The nearest doctor is in Ullapool, 25 miles.
 Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder: she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
   fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays. She works Mon-Wed only from December.
-  fact | Headlines: give the user three, none longer than 60 characters.
+  fact | Stand-up, team Heron: Headlines: give the user three, none longer than 60 characters.
 Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
   fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
-  fact | Twice a week, Tuesday and Saturday.
+  fact | Running? – Dana: Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
 # Prose that is wrapped at 120 characters, and notes of a line each.
 An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large\\nones. A file is written under its name when it is complete. While an export of SQLite is read, the log\\n`recall.db-wal` grows to at most 1 GB.
@@ -168,8 +168,117 @@ Me: Hi Bo, this is Petra from 2B.\\nBo: Hello Petra.\\nMe: I work nights until F
   fact | Petra works nights until Friday.
 Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
   fact | Which team did you sign with? – John: The Minnesota Wolves!
-Customer: I swapped it for my own Asus RT-AX58U.
-  fact | The customer swapped it for their own Asus RT-AX58U.
+Agent: Is that the FN-300 we sent out?\\nCustomer: No, I swapped it for my own Asus RT-AX58U.
+  fact | Is that the FN-300 we sent out? – The customer: No, I swapped it for my own Asus RT-AX58U.
+# What refers to something outside its clause stands with the sentence before, wherever the word is.
+I sow the peas on the windowsill in March. In 2022 I did it in February.
+  fact | The user sows the peas on the windowsill in March. In 2022 the user did it in February.
+Bernadette is leaving in March, to run a bakery in Hebden. I'm going to miss her a lot.
+  fact | Bernadette is leaving in March, to run a bakery in Hebden. The user is going to miss her a lot. | user, plans, miss her a lot
+Der Keller wird im Mai gestrichen. Die Firma Thermo-Huber macht das, Dauer drei Tage.
+  fact | Der Keller wird im Mai gestrichen. Die Firma Thermo-Huber macht das, Dauer drei Tage.
+El pan lo vende La Espiga desde marzo. Traen el pedido a las 7:15.
+  fact | El pan lo vende La Espiga desde marzo. Traen el pedido a las 7:15.
+La alarma tiene un código nuevo, 7702. Se lo dimos a Lucía el 3 de mayo.
+  fact | La alarma tiene un código nuevo, 7702. Se lo dimos a Lucía el 3 de mayo.
+# A sentence is cut only where what is before can stand alone; what is left of it must say something.
+The shed lock is stuck, I need to bring the WD-40 can on Friday.
+  fact | The shed lock is stuck, the user needs to bring the WD-40 can on Friday.
+Fennel handbook\\n\\nOn-call\\nIf something is on fire and you don't know what to do, call Lucia on 4711.
+  fact | Fennel handbook, On-call: If something is on fire and you don't know what to do, call Lucia on 4711.
+# Pairs on one line are several; a sentence without a verb belongs to the pair before it.
+Visit at Elm Road\\n\\nPatient: Dorothy Ainsworth. Born: 3 May 1951. Allergies: penicillin (rash), codeine.\\nComplaint: dizzy in the morning. Started about six weeks ago.
+  fact | Visit at Elm Road: Patient: Dorothy Ainsworth.
+  fact | Visit at Elm Road, Dorothy Ainsworth: Born: 3 May 1951. | Dorothy Ainsworth, birthday, 3 May 1951
+  fact | Visit at Elm Road, Dorothy Ainsworth: Allergies: penicillin (rash), codeine. | Dorothy Ainsworth, allergic_to, penicillin (rash), codeine
+  fact | Visit at Elm Road, Dorothy Ainsworth: Complaint: dizzy in the morning. Started about six weeks ago.
+# An answer without a verb stands with its question, however short that is.
+assistant: ¿Presupuesto?\\nuser: Unos 120 euros por semana.
+  fact | ¿Presupuesto? – Usuario: Unos 120 euros por semana.
+# An amount is no age and no time; what somebody works in is no way of working; where a move ends is not where it begins.
+The deposit is 1,850 pounds and is due by the end of April.
+  fact | The deposit is 1,850 pounds and is due by the end of April.
+We work in two-week sprints that begin on Wednesdays.
+  fact | The user: We work in two-week sprints that begin on Wednesdays.
+4月5日に横浜から札幌に引っ越します。
+  fact | ユーザー：4月5日に横浜から札幌に引っ越します。 | user, lives_in, 札幌 | CORRECTS 横浜
+猫が一匹います。名前はモカで、飛行機が苦手なのでフェリーで行く予定です。
+  fact | ユーザー：猫が一匹います。 名前はモカで、飛行機が苦手なのでフェリーで行く予定です。
+来週から監視はDatadogを使う。
+  fact | ユーザー：来週（2023-W20）から監視はDatadogを使う。 | 監視, uses, Datadog
+# A mail begins with a greeting that names nothing, and the day on which it was sent.
+De: Maribel Ortega\\nPara: tienda\\nFecha: 3 de febrero de 2026\\nAsunto: Cambios en la tienda\\n\\nHola a todos:\\n\\nOs resumo lo que hablamos ayer.\\nLa alarma tiene un código nuevo, 7702.
+  fact | Cambios en la tienda: La alarma tiene un código nuevo, 7702.
+# "They" stands for several, "she" for somebody named; both do not follow what names neither.
+The data is in London since May. They don't want SMS because of the cost of 4 cents.
+  fact | The data is in London since May.
+House rules\\n\\nKeys hang behind the compressor. If one is missing, ask Tom on 4711 first.\\nDeposits are 20 %.
+  fact | House rules: Keys hang behind the compressor. If one is missing, ask Tom on 4711 first.
+  fact | House rules: Deposits are 20 %.
+# Lines of different lengths without punctuation are notes of their own, as speech that was written down.
+the vet is called Fiona and is there on Tuesdays\\nthe arthritis is in the left hip, one tablet of Metacam every morning with food from now on\\num the kennel in Otley is full for August\\ninsurance is with Petplan\\nthe blue card with the number of the microchip is in the drawer of the kitchen table
+  fact | The vet is called Fiona and is there on Tuesdays.
+  decision | The arthritis is in the left hip, one tablet of Metacam every morning with food from now on.
+  fact | The kennel in Otley is full for August.
+  fact | Insurance is with Petplan.
+# The names of the columns of a table state nothing; a day with its weather is a heading.
+Workshop overview\\n\\nTool | Location | Remark\\nTorque wrench | drawer B | calibrate every 12 months\\nBearing press | wall | missing 28 mm adapter
+  fact | Workshop overview: Torque wrench | drawer B | calibrate every 12 months.
+  fact | Workshop overview: Bearing press | wall | missing 28 mm adapter.
+2026年4月11日 星期六 晴\\n\\n妈妈每天吃一片氨氯地平。\\n\\n4月12日 星期日 多云\\n\\n车险5月20日到期，记得续保。
+  fact | 2026年4月11日 星期六 晴: 妈妈每天吃一片氨氯地平。
+  fact | 4月12日 星期日 多云: 车险5月20日到期，记得续保。
+# A line of a log is no title of the lines below it; initials are a heading like any other; who is there is no speaker.
+DEVLOG orchard\\n\\n2026-05-02 08:14 flashed node 3 with fw 0.9.4, boots fine\\n2026-05-04 gateway moved to the barn roof, 10.0.8.12
+  fact | DEVLOG orchard: 2026-05-02 08:14 flashed node 3 with fw 0.9.4, boots fine.
+  fact | DEVLOG orchard: 2026-05-04 gateway moved to the barn roof, 10.0.8.12.
+Ferienwohnung Möwennest, Hausordnung\\n\\nWLAN\\nName: Moewe, Passwort: Krabbe2025\\n\\nKüche\\nDer Herd hat seit Mai eine Kindersicherung.
+  fact | Ferienwohnung Möwennest, Hausordnung, WLAN: Name: Moewe, Passwort: Krabbe2025.
+  fact | Ferienwohnung Möwennest, Hausordnung, Küche: Der Herd hat seit Mai eine Kindersicherung.
+Notas del club de lectura\\n\\nReunión del 12 de enero\\nAsistentes: Marisa, Toño\\nLa cuota sube a 5 euros al mes.\\n\\nReunión del 9 de febrero\\nAsistentes: todos\\nBegoña se muda a Gijón en verano.
+  fact | Notas del club de lectura, Reunión del 12 de enero: La cuota sube a 5 euros al mes.
+  fact | Notas del club de lectura, Reunión del 9 de febrero: Begoña se muda a Gijón en verano.
+# The pairs on the line of a landlord are his; the name of a thing in a table is no name of the table.
+Studio contacts\\n\\nLandlord: Mr Whitlock. Phone: 01603 555 230. Prefers: phone calls, not e-mail\\n\\nKiln, Rohde 60 | back room | RE60-1187 | service every March\\nSlab roller | back room | - | on loan until June
+  fact | Studio contacts: Landlord: Mr Whitlock. Phone: 01603 555 230. Prefers: phone calls, not e-mail.
+  fact | Studio contacts: Kiln, Rohde 60 | back room | RE60-1187 | service every March.
+  fact | Studio contacts: Slab roller | back room | - | on loan until June.
+# An address of four numbers is no version.
+The gateway is 10.0.8.12 since Monday.
+  fact | The gateway is 10.0.8.12 since Monday.
+# What is denied after "so" denies nothing before it; an article is nobody who drinks; who may do something is no order.
+I'm vegetarian so don't bother suggesting chicken recipes.
+  fact | The user is vegetarian so don't bother suggesting chicken recipes. | user, diet, vegetarian
+Le bois est sous l'escalier depuis mai.
+  fact | Le bois est sous l'escalier depuis mai.
+We deploy from the tag 4.2. Only Sanne and I can push tags.
+  fact | The user: We deploy from the tag 4.2.
+  fact | Only Sanne and the user can push tags.
+# A question is answered by somebody else, not by the request that follows it.
+user: Could she sleep in the bedroom?\\nuser: keep your answers under 100 words please
+  preference | The user asks: keep your answers under 100 words please.
+# What the first word of a line of a log is stays; what a sentence begins with may refer to the one before.
+a41f9c2 fix: retry uploads on 503, max 4 times
+  fact | a41f9c2 fix: retry uploads on 503, max 4 times.
+Der Export vom 4. Mai war fehlerhaft. Daran arbeitet die IT bis Freitag.
+  fact | Der Export vom 4. Mai war fehlerhaft. Daran arbeitet die IT bis Freitag.
+# The first of sentences that are joined says who speaks.
+Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise.
+  fact | Utilisateur: Papa a vendu la maison de Cancale en mai. Il va à Dinan, plus près de ma sœur Lise. | user, has_sibling, Lise
+# Below the title of a text, headings in capitals and numbered ones name parts of it, also in Chinese and Japanese.
+Weekly sync, Harbour team\\n\\n1. Release 4.2\\n- The importer ships on 12 March\\n\\n2. AOB\\n- The office is closed on 6 April
+  fact | Weekly sync, Harbour team, Release 4.2: The importer ships on 12 March.
+  fact | Weekly sync, Harbour team: The office is closed on 6 April.
+Lisbon and Alentejo, 18-27 September\\n\\nFLIGHTS\\nOut: TP 675, 06:55\\nBack: TP 668, 20:10
+  fact | Lisbon and Alentejo, 18-27 September, FLIGHTS: Out: TP 675, 06:55.
+  fact | Lisbon and Alentejo, 18-27 September, FLIGHTS: Back: TP 668, 20:10.
+产品周会纪要\\n地点：三号会议室\\n\\n一、版本进度\\n- 2.6版本定于3月18日上线，由赵敏负责
+  fact | 产品周会纪要: 地点: 三号会议室。
+  fact | 产品周会纪要, 版本进度: 2.6版本定于3月18日上线，由赵敏负责。
+開発定例 議事録\\n場所：会議室B\\n\\n1. リリース\\n・バージョン3.1は2月26日にリリースする\\n・ベータ版は社内だけに配る
+  fact | 開発定例 議事録: 場所: 会議室B。
+  fact | 開発定例 議事録, リリース: バージョン3.1は2月26日にリリースする。
+  fact | 開発定例 議事録, リリース: ベータ版は社内だけに配る。
 # The number of a memo is a heading; a fact is about the name in it, without an aside.
 Memos of the week\\n\\nvoice memo 2 tuesday\\nthe opening is on the twelfth of may because of the swings\\nvoice memo 3\\nthe lights switch off at nine
   fact | Memos of the week, voice memo 2 tuesday: the opening is on the twelfth of may because of the swings.
@@ -269,7 +378,7 @@ Elternbeirat\\n\\n1. Kasse\\nDer Kassenstand beträgt 310 Euro nach dem Sommerfe
 # Whose note it is; who is meant by "she" beside "I"; "not me" and "die" are no part of a name.
 Apple cake\\n\\nBake it at 180 °C.\\nNote from Wanda: my tin needs 50 minutes.
   fact | Apple cake: Bake it at 180 °C.
-  fact | Wanda's tin needs 50 minutes.
+  fact | Apple cake: Wanda's tin needs 50 minutes.
 Rolf: I work at Bosch, she works at Siemens.
   fact | Rolf: I work at Bosch, she works at Siemens. | Rolf, works_at, Bosch
 Ali: who took my oat milk?\\nUma: not me, I'm allergic to oats\\nAli: ok
@@ -298,8 +407,8 @@ Dad's diary\\n\\n22 Oct: Metformin gives him the runs.\\n27 Oct: metformin SR 10
   fact | Dad's diary: 27 Oct: metformin SR 1000 mg with dinner from tomorrow.
 # Who a label names, and who it does not; lines that are notes of their own.
 Parents' evening\\n\\nElected: me as parents' rep, deputy is Leila Rahimi.\\nHanna: I'll bring the cake on Friday.
-  fact | Elected: the user as parents' rep, deputy is Leila Rahimi.
-  fact | Hanna will bring the cake on Friday.
+  fact | Parents' evening: Elected: the user as parents' rep, deputy is Leila Rahimi.
+  fact | Parents' evening: Hanna will bring the cake on Friday.
 WARD 6\\n\\nBed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10:30.\\n\\nOther: morphine count correct, 18 ampoules.
   fact | WARD 6: Bed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10:30.
   fact | WARD 6: morphine count correct, 18 ampoules.
@@ -323,7 +432,7 @@ Ich bin Lehrerin, mein Mann Koch. Meine Frau Lea wohnt in Bonn.
 No boat trip, we both found it too sad last time.
   preference | The user asks: No boat trip, we both found it too sad last time.
 Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
-  fact | When is it due? – Ann: The 5th of each month, to Henrik Lund. Ann: He's only in until noon on Fridays.
+  fact | When is it due? – Ann: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
 # No false facts.
 The Q4 target is now 1.2M.
   fact | The Q4 target is now 1.2M. | Q4, target, 1.2M
@@ -477,8 +586,7 @@ Tabellen sind wieder erlaubt.
 My locker code word is zanzibar.
   fact | The user's locker code word is zanzibar.
 User: We move in May, my partner and I, plus the cat (Mabel, 14, hates her basket).
-  fact | The user: We move in May, my partner and I.
-  preference | The cat (Mabel, 14, hates her basket).
+  preference | The user: We move in May, my partner and I, plus the cat (Mabel, 14, hates her basket).
 Plan of the week:\\n- Laptop: the grey one from Dell. Arrives around the 20th.\\n- The Rust course starts on 3 May. Not urgent.
   fact | Plan of the week: Laptop: the grey one from Dell. Arrives around the 20th.
   fact | Plan of the week: The Rust course starts on 3 May. Not urgent. | Rust course, schedule, 3 May
@@ -505,7 +613,7 @@ Hanna: one-pager until Friday
 # Below a line that names whom a note is about, pairs are theirs; "Name: Max" is said of oneself.
 Patient: Mr. Henrik Aas, born 3 May 1961\\nSeen on 4 March.\\nAllergies: penicillin (rash 1998).\\nLives in Hull with his wife.\\nI am allergic to nuts.
   fact | Patient: Mr. Henrik Aas, born 3 May 1961.
-  fact | Seen on 4 March.
+  fact | Mr. Henrik Aas: Seen on 4 March.
   fact | Mr. Henrik Aas: Allergies: penicillin (rash 1998). | Mr. Henrik Aas, allergic_to, penicillin (rash 1998)
   fact | Mr. Henrik Aas: Lives in Hull with his wife.
   fact | The user is allergic to nuts. | user, allergic_to, nuts
@@ -538,7 +646,7 @@ Client: Acme GmbH\\nDeadline: 5 May\\nPhone: 0171 2345
   fact | Acme GmbH: Phone: 0171 2345. | Acme GmbH, phone, 0171 2345
 Tenant: Dana Reed, flat 4\\n\\nThe rent is 900 euros a month.\\nPhone: 0171 2345\\nSister: lives in Hull
   fact | Tenant: Dana Reed, flat 4.
-  fact | The rent is 900 euros a month. | Dana Reed, rent, 900 euros a month
+  fact | Dana Reed: The rent is 900 euros a month. | Dana Reed, rent, 900 euros a month
   fact | Dana Reed: Phone: 0171 2345. | Dana Reed, phone, 0171 2345
   fact | Dana Reed: Sister: lives in Hull.
 Name: Ute Falk\\nAllergies: penicillin\\nOccupation: carpenter
@@ -633,8 +741,6 @@ Name: Max\\nBeruf: Pfleger\\nWohnort: Oslo
   fact | Nutzer: Name: Max. | user, name, Max
   fact | Nutzer: Beruf: Pfleger. | user, job_title, Pfleger
   fact | Nutzer: Wohnort: Oslo. | user, lives_in, Oslo
-Hanna: Einseiter bis Freitag
-  fact | Hanna: Einseiter bis Freitag.
 Ich trinke am liebsten Kaffee. Nein, doch lieber Tee.
   preference | Nutzer: Ich trinke am liebsten Tee. | user, drinks, Tee | CORRECTS Kaffee
 # Spanish.
@@ -798,7 +904,7 @@ About me:\\n- City: Nantes\\n- allergic to nuts
   fact | The user: City: Nantes. | user, lives_in, Nantes
   fact | The user: allergic to nuts. | user, allergic_to, nuts
 Martes, 3 de noviembre\\n\\nHoy he empezado en la panadería.\\nMi jefa se llama Rosario.
-  fact | Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
+  fact | Martes, 3 de noviembre: Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
 Ann: I can't do July, only the last week of August.
   fact | Ann can't do July, only the last week of August.
 # Standing requests are kept; words to somebody else are not.
@@ -1238,6 +1344,22 @@ Si tuviera sitio, compraría dos sierras.
 Falls jemand Fragen hat, meldet euch gern.
 Ma voisine pense que le régime keto est dangereux à 50 ans.
 Mi hermano cree que Madrid tiene dos ríos.
+We've got three, each about 1.2 by 2.4 m.
+Small fixes to docs need only one.
+Ich brauche Hilfe bei der Planung für den Umzug.
+来月の引っ越しについて相談したいです。
+We can't do that before May, Gotenberg needs an upgrade first.
+On fait ça dans le jardin de mes parents, à Clamart.
+Wir brauchen es kaum noch im Mai.
+Il faut la régler avant 8 heures.
+PIN for all of them is 0815 until Friday.
+Le médecin me l'a dit hier.
+Hago dos por semana, los lunes y los jueves a las ocho de la tarde.
+Second shooter not decided, 2 on the list.
+I swapped it for my own Asus RT-AX58U.
+Last year I did it in February.
+Frau Kowalski stellt ihr einen Platz im Hof zur Verfügung.
+Se la compramos a mi suegra.
 I'll buy two.
 Excel 365 shows the dates wrong without one.
 The deadline is tight.
@@ -1470,7 +1592,9 @@ def test_the_assistant_is_not_heard_but_the_user_is() -> None:
 def test_in_a_mail_the_sender_is_who_speaks() -> None:
     text = "From: Anna Meier <a@x.org>\nTo: Tom\nSubject: Offsite\n\nHi Tom,\n\nI booked the mill for 12 March."
 
-    assert [one.text for one in extract(text)] == ["Anna Meier booked the mill for 12 March."]
+    assert [one.text for one in extract(text)] == [
+        "Offsite: Anna Meier booked the mill for 12 March."
+    ]
 
 
 def test_code_and_quotes_are_not_read() -> None:

@@ -18,7 +18,7 @@ from recall_server.domain.text.passages import (
     is_wrapped,
 )
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, is_spoken
-from recall_server.integrations.extraction.rules.judging import size
+from recall_server.integrations.extraction.rules.judging import has_verb, size
 from recall_server.integrations.extraction.rules.language import Table, shape
 
 PIECE_CHARS_MAX = 600
@@ -65,7 +65,8 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         line = text[block.start : block.end]
         if line.startswith(("```", "~~~")) and not block.whole:
             return  # code without an end
-        if block.level != TABLE_LEVEL and not shape("skipped").match(line):
+        columns = block.level == TABLE_LEVEL or shape("columns").match(text, block.start)
+        if not (columns or shape("skipped").match(line)):
             # Each line is a note of its own, with the indented ones below it, unless it is wrapped.
             ends = () if wrapped else shape("next_line").finditer(text, block.start, block.end)
             cuts = [block.start, *(match.end() for match in ends), block.end]
@@ -105,15 +106,30 @@ def _with_prose(text: str, pair: Piece, value: int, table: Table) -> Iterator[Pi
     """Yield a pair with its short further values ("Latex."), then the sentences after it."""
     found = list(_sentences(text, value, pair.end, table))
     at = 1
-    while at < len(found) and (
-        size(found[at].text, table) < _PROSE_WORDS_MIN
-        or table.starts("words.elided", found[at].text)
+    # Below a person, each pair is theirs; of "Landlord: Mr Ode. Phone: 0171" all are of the first.
+    person = shape("whom").match(text, text.rfind("\n", 0, pair.start) + 1)
+    keys = [shape("pair").match(one.text) if person else None for one in found]
+    while (
+        at < len(found)
+        and not keys[at]
+        and (
+            shape("pair").match(found[at].text)
+            or size(found[at].text, table) < _PROSE_WORDS_MIN
+            or not has_verb(found[at].text, table)
+            or any(table.starts(f"{one}.elided", found[at].text) for one in ("words", "keep"))
+        )
     ):
         at += 1
     if found:  # else it is one sentence, too long to be a statement
         end = found[at - 1].end
         yield replace(pair, end=end, text=text[pair.start : end])
-        yield from found[at:]
+    for one, key in zip(found[at:], keys[at:], strict=True):
+        if key:
+            whole = text[one.start : pair.end]
+            rest = replace(pair, start=one.start, text=whole, key=key["key"].strip("* "))
+            yield from _with_prose(text, rest, one.start + key.start("value"), table)
+            return
+        yield one
 
 
 def key_and_value(text: str) -> tuple[str, str]:

@@ -223,7 +223,11 @@ def _found(
     value = shape("my").sub(lambda my: "them" if my[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
     leans = any(language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you"))
-    if not value or leans or any(away) or language.has("words.vague", value):
+    # "The deposit is 50" is no age, but "our son is 5" is.
+    thing = re.match(rf"(?:{language.data['facts']['the']})(?: |$)", whom, re.IGNORECASE)
+    amount = attribute == "age" and thing and not language.has("words.relation", whom)
+    amount = amount or (thing is not None and thing[0] == whom)  # "Le bois est sec."
+    if not value or amount or leans or any(away) or language.has("words.vague", value):
         return None
     if "p" in parts:
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
@@ -242,9 +246,6 @@ def _found(
 
 def _of_another(match: re.Match[str], value: str, language: Table) -> bool:
     """Return whether a value without a subject is of somebody else: "Tiene nueve años"."""
-    third = language.data["facts"].get("third")
-    if third and re.match(third, match[0].lstrip(), re.IGNORECASE):
-        return True
     if language.spaced:
         return False
     before = match.string.partition(value)[0]
@@ -270,7 +271,8 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
 def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact of a `Key: value` line, if the table has its key."""
     attribute = _key(key.strip(), "keys", language)
-    if attribute is None or len(value) > _PAIR_CHARS_MAX:
+    several = re.search(r"\w[:：] ", value)  # "Moewe, password: Krabbe"
+    if attribute is None or several or len(value) > _PAIR_CHARS_MAX:
         return None
     shared = is_of("of_things", attribute) and speaker.entity == "user"
     entity = "team" if shared else speaker.entity

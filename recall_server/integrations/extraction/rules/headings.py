@@ -15,6 +15,10 @@ _CAPTION_WORDS_MAX = 4
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
 _LABELLED_CHARS = 20_000
+# The level of a line in capitals below the title.
+_SECTION = 2
+# "WLAN" is a caption like "Kitchen".
+_INITIALS_MAX = 5
 # So many labels that each occur once are keys, even before whole sentences.
 _KEYS_MIN = 3
 NOBODY = Speaker("", "")
@@ -44,6 +48,10 @@ class Headings:
         if piece.kind is Kind.SENDER:
             self.sender = shape("address").sub("", title).strip("\"' ") or None
             return True
+        if piece.text.rstrip().endswith((":", "：", ",")) and any(
+            language.starts(f"drop.{cue}", title) for cue in ("greeting", "chatter")
+        ):
+            return True  # "Hello everybody:" names nothing.
         if shape("myself").fullmatch(title):
             title = language.data["user"]
         dated, name = language.patterns["date"].search, title.partition(" ")[0]
@@ -85,16 +93,18 @@ def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool)
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
-    titled = opens and first.kind is Kind.PAIR and shape("titled").fullmatch(first.key)
-    named = titled or first.kind in (Kind.SENTENCE, Kind.HEADING)
-    if not named or goes_on or not may_name(line):
+    titled = shape("titled").search(first.key or line)
+    keyed = opens and first.kind is Kind.PAIR and (titled or shape("number").search(first.key))
+    named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
+    logged = shape("entry").match(line) and shape("entry").match(below.lstrip())
+    if not named or goes_on or logged or not may_name(line):
         return found
     level = first.level or UNMARKED
     short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)
-    caption = short and below.strip().count("\n") > 0
+    caption = short and below.strip().count("\n") > 0 and not titled
     opens = opens and not line[0].islower() and not caption and level != DAY
-    if line.isupper() or opens:
-        level = 1
+    if opens or (line.isupper() and len(line) > _INITIALS_MAX):
+        level = 1 if opens else _SECTION
     elif len(found) == 1 or not (caption or language.patterns["date"].search(line)):
         return found
     return [replace(first, kind=Kind.HEADING, level=level), *found[1:]]

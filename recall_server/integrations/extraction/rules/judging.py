@@ -12,7 +12,7 @@ from recall_server.integrations.extraction.rules.facts import Found, is_of
 from recall_server.integrations.extraction.rules.language import Table, shape, table
 
 KEPT_FROM = 3.0
-_TASK_WORDS, _EXPERIENCE_WORDS = 8, 4
+_EXPERIENCE_WORDS = 4
 _WORDS_MIN = 2
 _OWN_WORDS_MIN = 4
 _GREETING_WORDS_MAX = 4
@@ -39,12 +39,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The points of a clause, and its type. `task`: it says until when somebody does something."""
+    """The points of a clause, and its type. `instructs`: it says what is to be done."""
 
     points: float
     type: MemoryType
     instructs: bool = False
-    task: bool = False
 
     @property
     def confidence(self) -> float:
@@ -57,54 +56,84 @@ def size(text: str, language: Table) -> int:
     return words if language.spaced else max(words, len(shape("sign").findall(text)) * 2 // 3)
 
 
+def leans(text: str, language: Table) -> bool:
+    """Return whether a clause refers to what another one names: "It is red", "last year I did it".
+
+    "I rebooted it, please don't ask me again" still says what is wanted.
+    """
+    if language.starts("words.pronoun", text):
+        return True
+    refers = language.search("words.refers", text)
+    wants = all(language.has(one, text) for one in ("words.first", "keep.request", "keep.standing"))
+    return refers is not None and not wants and not _names(text[: refers.start()], language)
+
+
+def _names(text: str, language: Table) -> bool:
+    """Return whether a text names a person or a thing, not only a day or a month."""
+    times = {*language.data["weekdays"].split(), *language.data["months"].split()}
+    named = any(word.lower().rstrip("s") not in times for word in shape("capital").findall(text))
+    return named or any(language.has(f"words.{one}", text) for one in ("relation", "article"))
+
+
+def has_verb(text: str, language: Table) -> bool:
+    """Return whether a text has a verb of the tables, or says what is to be done."""
+    return any(language.has(f"keep.{cue}", text) for cue in ("state", "event", "plan", "rule"))
+
+
+def is_sentence(text: str, language: Table) -> bool:
+    """Return whether a part of a sentence is long enough for one, and has a verb."""
+    return has_verb(text, language) and size(text, language) >= _OWN_WORDS_MIN
+
+
 def is_whole(part: str, language: Table) -> bool:
     """Return whether a part of a sentence can be understood without the other parts."""
-    leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
-    return not leans and size(part, language) >= _OWN_WORDS_MIN
+    vague = leans(part, language) or language.has("words.vague", part)
+    return not vague and is_sentence(part, language)
 
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     """Return whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
     words = size(text, language)
     if (
-        text.rstrip("\"'”»)*_ ").endswith(("?", "？"))
+        shape("asks").search(text)
         or any(language.has(f"drop.{cue}", text) for cue in _NEVER_KEPT)
         or (language.spaced and words < _WORDS_MIN and not setting.item)
         or (language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX)
     ):
         return True
-    if setting.item or setting.document:
+    if setting.item:
+        return False
+    if language.starts("drop.chatter", text):
+        return True
+    if setting.document:
         return False
     supposes = language.has("drop.condition", text) and not language.has("keep.rule", text)
-    starts = ["drop.question", "drop.chatter", *(["words.you"] if setting.named else [])]
+    starts = ["drop.question", *(["words.you"] if setting.named else [])]
     return supposes or any(language.starts(cue, text) for cue in starts)
 
 
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
     """Return the points and the type of a clause for which `says_nothing` is False."""
     worth: dict[str, float] = table("common").data["points"]
-    cues = {name for name in (*worth, "must", "habit") if language.has(f"keep.{name}", text)}
+    cues = {name for name in (*worth, "must") if language.has(f"keep.{name}", text)}
     speaks = language.has("words.first", text) or language.has("words.we", text)
-    related, you = language.has("words.relation", text), language.has("words.you", text)
+    related = language.has("words.relation", text)
     words, precise = size(text, language), specifics(text, language)
     wanted = found is None or found.fact.attribute == "wants"
     # "No errors here." of somebody in a talk is no rule.
     denies = setting.named and language.starts("words.none", text)
     imperative = bool(language.starts("keep.order", text)) and wanted and not denies
-    custom = speaks and "habit" in cues
-    due = precise and not speaks and language.has("keep.due", text) and words <= _TASK_WORDS
     named = language.name != "de" and language.starts_with_name(text)
     sure = (precise or "must" in cues) and not speaks
     definite = sure and (named or language.starts("words.definite", text))
     points = sum(worth.get(name, 0.0) for name in cues) + min(_SPECIFICS_MAX, precise)
     points += _FACT * (found is not None) + _FACT * imperative
     points += KEPT_FROM * setting.asked_for
-    points += sum((speaks, related, setting.item, bool(definite), "must" in cues or custom))
+    points += sum((speaks, related, setting.item, bool(definite), "must" in cues))
     points += (2 if precise or setting.heading else 1) * setting.document
-    points += bool(due and setting.named)
     if language.has("drop.judges", text) and not found:
         points += _EVALUATIVE + min(1, precise)
-    if language.starts("words.pronoun", text):
+    if leans(text, language):
         points += bool(precise) if setting.antecedent else 2 * _AWAY
     elif language.has("words.vague", text) and precise < _SPECIFICS_MAX:
         points += _AWAY * (not (found or setting.antecedent or definite))
@@ -113,8 +142,6 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     experienced = speaks and "event" in cues and words > _EXPERIENCE_WORDS
     instructed = cues & _INSTRUCTED or imperative
     if not (found or precise or setting.item or related or experienced or instructed):
-        points += _AWAY
-    if you and not (imperative or "rule" in cues or found or setting.document):
         points += _AWAY
     type_ = _type(cues, found, imperative=imperative)
     requests = language.has("keep.request", text)
@@ -125,7 +152,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         points = 0.0  # Between people an order is advice or a pep talk, unless it is a request.
     elif imperative and setting.document and not requests:
         type_ = MemoryType.PROCEDURE
-    return Verdict(points, type_, imperative, task=bool(due) and "state" not in cues)
+    return Verdict(points, type_, imperative)
 
 
 def _type(cues: set[str], found: Found | None, *, imperative: bool) -> MemoryType:

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple, TypeVar
 
 from recall_server.domain.context import Compute
 from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger
@@ -20,6 +21,7 @@ from recall_server.domain.similarity import negations
 from recall_server.integrations.extraction.rules.cutting import pieces
 from recall_server.integrations.extraction.rules.language import detect, table
 
+_S = TypeVar("_S", "_Text", "_Sentence")
 NAME = "rules/merge/1"
 SOURCES_CHARS_MAX = 10 * MERGED_CHARS_MAX
 """The most characters of all different texts together."""
@@ -92,15 +94,8 @@ def _distinct(memories: Sequence[Memory]) -> Said:
     texts = [_Text(memory) for memory in memories]
     if sum(len(text.sentences) for text in texts) > SENTENCES_MAX:
         return Said((), None)
-    telling = [
-        text
-        for number, text in enumerate(texts)
-        if not any(
-            text.is_said_by(other) and (at < number or not other.is_said_by(text))
-            for at, other in enumerate(texts)
-            if at != number
-        )
-    ]
+    numbered = list(enumerate(texts))
+    telling = [text for number, text in numbered if not _repeats(text, number, numbered)]
     joined = telling[0].memory.text if len(telling) == 1 else _joined(telling)
     fits = joined is not None and len(joined) <= MERGED_CHARS_MAX
     return Said(tuple(text.memory for text in telling), joined if fits else None)
@@ -120,12 +115,15 @@ def _joined(texts: Sequence[_Text]) -> str | None:
 
 
 def _said_elsewhere(sentence: _Sentence, number: int, texts: Sequence[_Text]) -> bool:
-    """Return whether a sentence of another text says it too; of two equal ones the first stays."""
+    others = ((at, other) for at, text in enumerate(texts) for other in text.sentences)
+    return _repeats(sentence, number, others)
+
+
+def _repeats(one: _S, number: int, others: Iterable[tuple[int, _S]]) -> bool:
+    """Return whether another text says it too; of two equal ones the first stays."""
     return any(
-        sentence.is_said_by(other) and (at < number or not other.is_said_by(sentence))
-        for at, text in enumerate(texts)
-        if at != number
-        for other in text.sentences
+        at != number and one.is_said_by(other) and (at < number or not other.is_said_by(one))
+        for at, other in others
     )
 
 
@@ -184,8 +182,7 @@ _OPENING = re.compile(r"^[(\[{\"'`\u2018\u201c\u00ab]+")
 _CLOSING = re.compile(r"(?:[.,;:!?\u2026)\]}\u00bb\u3002\uff01\uff1f]|(?<!\d)[\"'`\u2019\u201d])+$")
 
 
-@dataclass(frozen=True)
-class _Word:
+class _Word(NamedTuple):
     folded: str
     is_name: bool
 

@@ -62,7 +62,7 @@ class _Reader:
         self.headings = headings.Headings()
         self.before: _Before | None = None
         self.said_by: dict[str, _Before] = {}
-        self.question, self.asked_at = "", 0
+        self.question, self.asked_at, self.asked_by = "", 0, passage.turns[0].speaker
         self.called: str | None = None
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn = passage.turns[0]
@@ -138,7 +138,7 @@ class _Reader:
                 self.speaker = speaker if label else self.headings.whose(piece, speaker, language)
                 self._piece(piece)
         last = part[-1]
-        self.question, self.asked_at = "", last.start
+        self.question, self.asked_at, self.asked_by = "", last.start, self.turn.speaker
         if last.text.rstrip().endswith(_QUESTION) and not self.document:
             opened = wording.cleaned(self._opened(last).text)
             self.question = opened[:1].upper() + opened[1:]
@@ -182,23 +182,28 @@ class _Reader:
         piece, *listed = cutting.listed(piece, self.speaker, language)
         text = piece.text
         cut = cutting.parts(language.patterns["split"], text)
+        if language.starts("drop.condition", text):
+            cut = [(0, len(text))]  # What follows "if it burns and" holds only then.
         setting = Setting(self.document, piece.kind is Kind.ITEM)
-        spans, cues = list[tuple[int, int]](), ("relation", "person")
+        spans, ends = list[tuple[int, int]](), True
         for first, last in cut:
             part = text[first:last]
-            if len(cut) > 1 and judging.says_nothing(part, language, setting):
+            asks = text.rstrip().endswith(_QUESTION) and language.has("words.you", part)
+            if len(cut) > 1 and (asks or judging.says_nothing(part, language, setting)):
                 continue
             found = find_fact(part, self.speaker, language)
-            own = found or judging.is_whole(part, language)
-            if not language.spaced and spans and not language.has("words.first", part):
-                # The words after "My brother keeps a cat and" are about him.
-                own = own and not any(language.has(f"words.{one}", text[:first]) for one in cues)
-            if not spans or (
-                own and judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
-            ):
+            whole = judging.is_whole(part, language)
+            worth = judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
+            own = (found or whole) and worth and ends
+            if own or not spans:
                 spans.append((first, last))
             else:
                 spans[-1] = (spans[-1][0], last)
+            # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
+            ends = worth and not judging.leans(part, language)
+        left = len(spans) == 1 and spans[0] != (0, len(text))
+        if left and not judging.is_sentence(text[slice(*spans[0])], language):
+            spans = []  # "I told Jo" of "I told Jo and he was glad, I think"
         for first, last in spans:
             start, end = piece.start + first, piece.start + last
             found = piece.found if len(spans) == 1 else None
@@ -210,16 +215,16 @@ class _Reader:
         language, text = self.language, clause.text
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
-        leans = bool(language.starts("words.pronoun", text))
+        leans = judging.leans(text, language)
         if found and self._of_another(found, text):
             found, leans = None, leans or not self.document
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
-        refers = leans or (cue and cue.start() <= _CUE_MAX) or shape("object").match(text)
+        refers = leans or (cue and cue.start() <= _CUE_MAX)
         before = self.before
         if not refers or (before and not self._names(before, text)):
             before = None
-        named = bool(self.turn.speaker) and self.speaker.entity != "user"
+        named = self.speaker.entity != "user"
         rules = listed and language.has("keep.rules", heading)
         setting = Setting(
             self.document, listed, bool(heading), before is not None, named, rules, self.asked_for
@@ -230,18 +235,20 @@ class _Reader:
         ordered = found and language.starts("keep.order", text)
         if found and ordered and (named or not facts.is_of("ordered", found)):
             found = None
-        if not (listed or self.document) and self._is_task(text):
-            return
+        asks = ("drop.task", *(["keep.order"] if self.tasked else []))
+        task = any(language.starts(cue, text) for cue in asks)
+        if task and not (listed or self.document or language.has("keep.standing", text)):
+            self.tasked = True
+            return  # "Write a poem. Use four lines." is asked for once.
         verdict = judging.judge(text, language, found, setting)
-        if (verdict.points >= judging.KEPT_FROM or clause.found) and (
-            before or not leans or heading
-        ):
+        if (verdict.points >= judging.KEPT_FROM or clause.found) and (before or not leans):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
             elif self.turn.speaker and not listed:
                 heading = ""
+            heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
-        elif language.has("words.you", text) or (size(text, language) < 3 and not leans):
+        elif language.has("words.you", text):
             self.before = None
         else:
             self.before = _Before(text, clause.start, None, found)
@@ -250,16 +257,15 @@ class _Reader:
         """Return whether the piece before says what a text refers to."""
         said, language = before.text, self.language
         led = None if before.at is None else self.kept[before.at]
-        if led is None and (
-            language.starts("words.pronoun", said) or language.has("words.vague", said)
-        ):
+        if led is None and (judging.leans(said, language) or language.has("words.vague", said)):
+            return False
+        one = shape("person").match(said) or not language.has("words.plural", said)
+        if one and shape("they").match(text):
             return False
         if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
             return False
-        if shape("there").match(text) and not shape("place").search(said):
-            return False
         named = shape("capital").search(said) or language.starts_with_name(said)
-        known = named or language.has("words.relation", said)
+        known = named or language.has("words.relation", said) or judging.leans(said, language)
         return bool(known) or not shape("person").match(text)
 
     def _of_another(self, found: Found, text: str) -> bool:
@@ -267,12 +273,13 @@ class _Reader:
         before, language = self.before, self.language
         if self.document and language.starts("words.elided", text):
             return True  # "Likes puzzles"
+        if found.fact.entity == "team" and judging.leans(text, language):
+            return True  # "Su casero le sube el alquiler a 950 euros"
         if before is None or found.subject or found.fact.entity != self.speaker.entity:
             return False
-        known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
         spoken = language.has("words.first", text) or language.has("words.we", text)
         mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
-        other = known or mine or language.starts("words.pronoun", before.text) is not None
+        other = mine or language.starts("words.pronoun", before.text) is not None
         if language.spaced:
             # "Tom never eats meat. Also loves hiking."
             third = language.name == "en" and language.starts("words.elided", text) is not None
@@ -282,14 +289,6 @@ class _Reader:
         own = before.found and before.found.fact.entity == self.speaker.entity
         return about and not (spoken or own)
 
-    def _is_task(self, text: str) -> bool:
-        """Return whether a text asks for something once, or specifies a thing asked for before."""
-        task = self.language.starts("drop.task", text)
-        order = self.tasked and self.language.starts("keep.order", text)
-        is_task = bool(task or order) and not self.language.has("keep.standing", text)
-        self.tasked = self.tasked or is_task
-        return is_task
-
     def _of_heading(self, clause: Piece, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
         language, about = self.language, shape("about").sub("", self.headings.nearest)
@@ -297,9 +296,12 @@ class _Reader:
         if language.starts("keep.order", clause.text) or language.has("keep.rules", about):
             return None, heading
         of = Speaker("user" if about == language.data["user"] else about, about)
-        is_it = f"{language.data['be']}{clause.text}"
         found = clause.found or find_fact(clause.text, of, language)
-        return self._of_document(found or find_fact(is_it, of, language)), heading
+        if not language.spaced:
+            return self._of_document(found if found and found.subject else None), heading
+        is_it = find_fact(f"{language.data['be']}{clause.text}", of, language)
+        is_it = is_it if is_it and is_it.fact.attribute != "name" else None
+        return self._of_document(found or is_it), heading
 
     def _of_document(self, found: Found | None) -> Found | None:
         """Return the fact of an unnamed thing as that of the title; None if it is one of many."""
@@ -311,6 +313,13 @@ class _Reader:
         # A text whose title names a day is one of many about the same things.
         shared = found.subject or not title or self.language.patterns["date"].search(title)
         return found if shared else replace(found, fact=replace(found.fact, entity=title))
+
+    def _with_subject(self, heading: str, text: str, speaker: Speaker) -> str:
+        """Return a heading with the subject that a line above names, if the text does not."""
+        subject = self.headings.subject
+        if speaker not in (subject, self.user) or subject.shown in text:
+            return heading
+        return f"{heading}, {subject.shown}".removeprefix(", ")
 
     def _take_back(self, before: _Before | None) -> Candidate | None:
         """Drop what was kept of a piece, and return it."""
@@ -327,7 +336,10 @@ class _Reader:
         key = self._opened(replace(piece, text=key.strip("* "))).text
         empty = "?" in value or not size(value, language) or language.starts("drop.key", key)
         quoted = language.has("drop.quoted", key)
-        if empty or quoted or judging.says_nothing(value, language, Setting(item=True)):
+        # In a mail, a date by itself says when it was sent.
+        short = self.headings.sender and size(value, language) <= _NEW_WORDS_MAX
+        sent = short and language.patterns["date"].match(value)
+        if empty or quoted or sent or judging.says_nothing(value, language, Setting(item=True)):
             return
         decides = language.starts("keep.decision", key)
         generic = shape("generic").fullmatch(key) and not decides
@@ -340,13 +352,12 @@ class _Reader:
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
         heading = "" if self.turn.speaker else self.headings.text
         speaks = language.has("words.first", value) and not language.starts("keep.order", value)
-        named = key.istitle() and " " not in key and not value.startswith("me ")
+        named = key.istitle() and " " not in key and not re.match(r"me\b", value)
         if by or (speaks and named):
             # In minutes of a meeting the name before the colon is the speaker.
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
-        if speaker in (subject, self.user) and subject.shown not in value:
-            heading = f"{heading}, {subject.shown}".removeprefix(", ")
+        heading = self._with_subject(heading, value, speaker)
         about = shape("about").sub("", heading)
         of_user = about in ("", language.data["user"]) or language.has("words.first", value)
         whose = speaker if of_user or speaker.entity != "user" else Speaker(about, about)
@@ -369,7 +380,10 @@ class _Reader:
         question, self.question = self.question, ""
         text, language = piece.text, self.language
         least = 2 if shape("which").fullmatch(question) else 3
-        if size(question, language) < least or text.rstrip().endswith(_QUESTION):
+        # "Unos 120 euros." says nothing without "¿Presupuesto?".
+        asks = judging.has_verb(text, language) or language.has("drop.question", question)
+        short = size(question, language) < least and asks
+        if not question or short or text.rstrip().endswith(_QUESTION):
             return False
         opened, words = self._opened(piece).text, size(text, language)
         yes = language.starts("drop.answer_yes", text)
@@ -377,6 +391,9 @@ class _Reader:
         # "In Oslo, till I was nine." is an answer still.
         speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
         chats = language.starts("drop.chatter", opened) or language.has("drop.judges", text)
+        # "Is it far? Please answer in kilometres."
+        chats = chats or self.asked_by == self.turn.speaker
+        speaks = speaks and not judging.leans(opened, language)
         spoken = words > _ANSWER_WORDS_MAX or (speaks and not yes)
         if yes and words <= 3 and judging.specifics(question, language):
             piece = replace(piece, start=self.asked_at)
@@ -417,6 +434,7 @@ class _Reader:
         said, base = clause.text, turn.said_at or self.passage.occurred_at
         first = language.has("words.first", said)
         past = language.has("keep.event", said) and not language.has("keep.plan", said)
+        past = past and clause.kind is not Kind.PAIR
         when = wording.dated(said, base, language, past=past)
         key = said.partition(":")[0] if ":" in said else ""
         names_day = language.patterns["date"].search(f"{self.headings.text}\n{key}")
@@ -434,7 +452,7 @@ class _Reader:
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
             document=self.document and bool(self.headings.text),
-            elided=alone or verdict.task or (clause.found is not None and not first),
+            elided=alone or (clause.found is not None and not first),
         )
         start = clause.start
         if question:
@@ -451,7 +469,10 @@ class _Reader:
             led = old.text if old else wording.stand_alone(before.text, stated, language, None)
             text = wording.stand_alone(said, below, language, when)
             who = f"{speaker.shown}{': ' if language.spaced else '：'}"
-            text = f"{led} {text.removeprefix(who) if led.startswith(who) else text}"
+            if text.startswith(who):
+                text = text.removeprefix(who)
+                led = led if heading or speaker.shown in led else f"{who}{led}"
+            text = f"{led} {text}"
             start = before.start
             found = found or (before.found if old and old.fact else None)
         self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, None, found)

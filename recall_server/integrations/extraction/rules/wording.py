@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from recall_server.domain.text.dates import length, start_of
@@ -63,8 +63,10 @@ def _worded(text: str, context: Context, language: Table) -> str:
     if context.instructs and not (context.heading and not first):
         request = _they(text) if language.name == "en" else text
         return str(language.data["asks"].format(who=shown, text=request))
-    if context.heading and not first:
-        return f"{context.heading}{' –' if ':' in context.heading else ':'} {text}"
+    if context.heading and (context.document or not first):
+        text = _worded(text, replace(context, heading=""), language) if first else text
+        about = "" if context.heading in text else context.heading
+        return f"{about}{' –' if ':' in about else ':'} {text}".removeprefix(": ")
     elided = context.elided or language.starts("keep.elided", text)
     other = first and shape("others").search(text) and not language.has("words.relation", text)
     other = other or shape("mixed").match(text) is not None
@@ -120,8 +122,9 @@ def _they(text: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """Return a text with a capital at its start, unless it begins with a name such as "eGFR"."""
-    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
+    """Return a text with a capital at its start, unless its first word is like "eGFR", "a41f"."""
+    named = text[1:2].isupper() or any(map(str.isdigit, text.partition(" ")[0]))
+    return text if named else text[:1].upper() + text[1:]
 
 
 def dated(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
