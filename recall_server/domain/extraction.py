@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.domain.plan import Choice, Question
+
+if TYPE_CHECKING:  # a plan has candidates
+    from recall_server.domain.plan import Choice, Question
 
 
 @dataclass(frozen=True)
