@@ -1,10 +1,9 @@
-"""The formulas of ranking: candidates, BM25, fusion, diversity, currency and limits. Pure."""
+"""The formulas of ranking: candidates, BM25, fusion, diversity and limits. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeVar
@@ -13,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.query import Hit, Item
+from recall_server.domain.query import Hit
 from recall_server.domain.search.index_entry import TermPostings, Words
-from recall_server.domain.text.terms import terms
 
 T = TypeVar("T")
 
@@ -477,90 +475,6 @@ def spread(
         times = seen[source] = seen.get(source, 0) + 1
         (kept if times <= most else left_out).append(place)
     return [*kept, *left_out][:size]
-
-
-# How many of the best hits are compared. On FactConsolidation, two statements about one thing are
-# together among them.
-LOOKED_AT = 10
-# Longer texts say more than one thing.
-STATEMENT_TERMS_MAX = 25
-# The least share of common terms (Jaccard) of two statements about the same thing.
-ALIKE_MIN = 0.35
-
-
-def began_after(item: Item, until: datetime | None) -> bool:
-    """True if an item says what became true at `until` or later."""
-    return until is not None and item.valid_from >= until
-
-
-def later_first(
-    question: str, items: Sequence[Item], until: datetime | None = None
-) -> tuple[list[int], dict[int, int]]:
-    """Return the places of `items` in their new order, and for each that gave way the place of the
-    latest item above it about the same thing: in the same container, by the same speaker, with the
-    same terms of the question. The later item swaps places with the earlier one.
-
-    Superseded items are not compared, as their order is decided, nor those that began at `until` or
-    later. A less trusted item never goes above a more trusted one.
-    """
-    asked = frozenset(terms(question))
-    words = [frozenset(terms(item.searchable)) for item in items]
-    order = list(range(len(items)))
-    alike: dict[Hashable, list[int]] = {}
-    for place, (item, said) in enumerate(zip(items, words, strict=True)):
-        shared = said & asked
-        if began_after(item, until):
-            continue
-        if shared and len(said) <= STATEMENT_TERMS_MAX and not item.superseded_by:
-            about = shared, item.container, item.citation.speaker
-            alike.setdefault(about, []).append(place)
-    when = [(one.valid_from, one.recorded_at, one.citation.span.start) for one in items]
-    above: dict[int, list[int]] = {}
-    for places in alike.values():
-        if len(places) > 1:
-            above |= _above(places, items, words, when)
-    if not any(above.values()):
-        return order, {}
-
-    def later(one: int, others: Sequence[int]) -> int | None:
-        """Return the latest of the others that may rank above this one."""
-        may = above.get(one, ())
-        return max((i for i in others if i in may), key=when.__getitem__, default=None)
-
-    for place, here in enumerate(order):
-        if (other := later(here, order[place + 1 :])) is not None:
-            at = order.index(other)
-            order[place], order[at] = other, here
-    gave_way = {here: later(here, order[:place]) for place, here in enumerate(order)}
-    return order, {here: other for here, other in gave_way.items() if other is not None}
-
-
-def _above(
-    places: Sequence[int],
-    items: Sequence[Item],
-    words: Sequence[frozenset[str]],
-    when: Sequence[tuple[datetime, datetime, int]],
-) -> dict[int, list[int]]:
-    """Return for each of these places of items about the same thing, given with their terms, those
-    of the later ones that may rank above it.
-    """
-    said, trust = {}, {}
-    for at in places:
-        item, trust[at] = items[at], items[at].trust
-        # A heading is the same above all items of a list.
-        quote = item.citation.quote
-        said[at] = words[at] if quote == item.searchable else frozenset(terms(quote))
-    return {
-        one: [
-            other
-            for other in places
-            if when[other] > when[one]
-            and trust[other] >= trust[one]
-            and (both := len(said[one] & said[other]))
-            >= ALIKE_MIN * (len(said[one]) + len(said[other]) - both)
-        ]
-        for one in places
-    }
 
 
 # The share of a re-ranker in the final score: for one that compares the token vectors of a small

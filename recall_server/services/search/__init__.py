@@ -26,7 +26,7 @@ from recall_server.domain.query import (
     repeats,
     said_again,
 )
-from recall_server.domain.search import calibration, ranking
+from recall_server.domain.search import calibration, currency, ranking
 from recall_server.domain.search.fact_question import FactQuestion, stated
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import SAID_MIN, Question, alike
@@ -487,7 +487,7 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     found = _worth_showing(found, query)
     fresh = found._replace(best=_in_order(found, query))
     chosen: Sequence[Candidate] = ()
-    likely = max(ranking.LOOKED_AT, query.limit + FURTHER_MAX)
+    likely = max(currency.LOOKED_AT, query.limit + FURTHER_MAX)
     while True:
         expected = _spread(fresh.documents, fresh.best, query)
         wanted = [*fresh.best[:likely], *expected, *chosen]
@@ -544,15 +544,15 @@ def _spread(documents: Documents, best: Sequence[Candidate], query: Query) -> Se
 
 
 def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """Return the candidates, the best of them in the order of `ranking.later_first`. Candidates
+    """Return the candidates, the best of them in the order of `currency.later_first`. Candidates
     that swap places swap their scores too.
     """
-    first = found.best[: ranking.LOOKED_AT]
+    first = found.best[: currency.LOOKED_AT]
     if query.mode not in DEFAULT_ORDER or Step.CURRENCY in query.without:
         return found.best
     items = [found.items[one.slot] for one in first]
     until = found.fused.evidence.until
-    order, gave_way = ranking.later_first(query.text, items, until)
+    order, gave_way = currency.later_first(query.text, items, until)
     if not gave_way:
         return found.best
     best = list(found.best)

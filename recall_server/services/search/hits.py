@@ -25,7 +25,7 @@ from recall_server.domain.query import (
     hit_of,
     without_headings,
 )
-from recall_server.domain.search import ranking
+from recall_server.domain.search import currency, ranking
 from recall_server.domain.search.ranking import Candidate
 from recall_server.domain.text.passages import started
 from recall_server.domain.text.terms import terms
@@ -62,7 +62,7 @@ async def current_first(
             current = hit_by_id.get(by)
             if current is None and by in later:
                 current = hit_of([later[by]], hit.scores)
-            if current is None or current in chain or ranking.began_after(current.item, until):
+            if current is None or current in chain or currency.began_after(current.item, until):
                 break
             chain.append(current)
         # Memories in between appear only if they are hits.

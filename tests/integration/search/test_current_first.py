@@ -108,6 +108,92 @@ async def test_a_later_statement_that_is_not_about_the_same_thing_moves_nothing(
     assert {hit.gave_way_to for hit in hits} == {None}
 
 
+CHANGED = [
+    (
+        "We get our butter from Dales Dairy.",
+        "Butter is now from Acorn Dairy.",
+        "Who supplies our butter?",
+    ),
+    (
+        "Dinner for mum is on the 14th, a small one somewhere in Hackney.",
+        "Dinner for mum moved to the 15th because the Fofó is closed.",
+        "When is the dinner for mum?",
+    ),
+    (
+        "Backups run at 2 am every night.",
+        "Backups no longer run so early but at 4 am, to leave room for the import.",
+        "When do backups run?",
+    ),
+    (
+        "The cabin by the lake is for 6 guests.",
+        "In the cabin by the lake we put up only 4 guests now, as the fire brigade wants.",
+        "How many guests is the cabin for?",
+    ),
+    (
+        "Das Training ist in der Halle Nord, montags um 19 Uhr.",
+        "Wegen der Heizung wurde das Training auf Mittwoch verschoben.",
+        "Wann ist das Training?",
+    ),
+    (
+        "La profesora de piano se llama Marta.",
+        "Desde que Marta se fue, la nueva profesora de piano es Lucía.",
+        "¿Quién es la profesora de piano?",
+    ),
+    (
+        "Le cours de danse a lieu le mardi à 18 h.",
+        "Le cours de danse est désormais le jeudi, dans la petite salle.",
+        "Quand est le cours de danse ?",
+    ),
+    ("停车位是十四号，在电梯旁边。", "停车位现在是二十二号。", "停车位是几号？"),
+    ("駐車場は入口の近くの14番です。", "駐車場は今22番です。", "駐車場は何番ですか？"),
+]
+
+
+@pytest.mark.parametrize(("earlier", "later", "question"), CHANGED)
+async def test_a_later_statement_that_something_changed_stands_first_if_it_has_an_answer(
+    open_app: Open, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    """They have few words in common."""
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, earlier, later)
+        hits = await asked(application, question)
+
+    assert texts(hits) == [later, earlier]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        (
+            "The launch is on 3 May.",
+            "The launch now has a sponsor who pays for the party in the Old Mill.",
+            "When is the launch?",
+        ),
+        (
+            "The boiler was fixed by Dervish.",
+            "The boiler has got a new thermostat, which is to be read every evening.",
+            "Who fixed the boiler?",
+        ),
+        (
+            "Le cours de danse est le mardi.",
+            "Le cours de danse a une nouvelle salle, avec des miroirs et un grand parquet.",
+            "Quand est le cours de danse ?",
+        ),
+    ],
+)
+async def test_a_later_statement_that_something_else_changed_moves_nothing(
+    open_app: Open, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, earlier, later)
+        hits = await asked(application, question)
+
+    assert hits[0].text == earlier
+    assert {hit.gave_way_to for hit in hits} == {None}
+
+
 async def test_what_stands_in_another_container_moves_nothing(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
         await enter(application)
