@@ -349,7 +349,7 @@ class Settings(ModelSettings, ThresholdSettings):
         50, ge=1, description="questions that an A2A task asks at once; more follow the answers"
     )
     task_changes_max: int = Field(
-        1_000, ge=1, description="changes that an A2A task makes of one text; the rest is not read"
+        900, ge=1, description="changes that an A2A task makes of one text; the rest is not read"
     )
     answer_bytes_max: int = Field(
         65_536, ge=1_024, description="bytes of one answer to the questions of an A2A task"

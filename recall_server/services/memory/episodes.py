@@ -395,7 +395,8 @@ def refuse_fragments(words: Postings, passages_max: int) -> None:
         )
 
 
-# The rows of a text with so many postings are computed before its transaction, which others await.
+# The rows of a text with so many postings and turns are computed before its transaction, which
+# others await. Turns in quarantine have no postings.
 COMPUTED_FROM = 5_000
 
 
@@ -415,9 +416,9 @@ class Computed(NamedTuple):
         return self.lists if self.behind == last else None
 
 
-def is_short(words: Postings) -> bool:
+def is_short(episode: Episode, words: Postings) -> bool:
     """Return whether a text with these words is stored without computing anything ahead."""
-    return len(words.rows) < COMPUTED_FROM
+    return len(words.rows) + len(episode.turns) < COMPUTED_FROM
 
 
 async def computed(
@@ -426,7 +427,7 @@ async def computed(
     """Return what can be computed ahead of storing a text with these `words`; None if it is
     short.
     """
-    if is_short(words):
+    if is_short(episode, words):
         return None
     namespace = tx.bound.namespace
     assert namespace is not None

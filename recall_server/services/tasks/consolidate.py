@@ -364,7 +364,7 @@ class Consolidate:
 
         merged = sum(len(one.source_ids) for one in (*work.proposals, *work.drafts))
         inside = len(work.candidates) + merged <= commit.PLANNED_INSIDE_MAX
-        inside = inside and (text is None or is_short(text.words))
+        inside = inside and (text is None or is_short(text.episode, text.words))
         context = Context(record, task.request.effective_scope)
         return await commit.apply_planned(self.store, context, plan, write, inside=inside)
 

@@ -61,12 +61,18 @@ WHERE namespace = :namespace
   AND changed_at >= :since
   AND {{task_scope}}
 
--- query: unfinished_runs
+-- query: sizes_of_unfinished_runs
 -- any scope: what a token began ends with it
--- Locks the tasks: a worker may be saving its progress with one of them.
-SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
+SELECT id, stored_bytes FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
   AND state IN ('submitted', 'working', 'input-required')
-ORDER BY id LIMIT :limit FOR UPDATE
+ORDER BY id LIMIT :limit
+
+-- query: unfinished_runs
+-- any scope: as above
+-- Locks the tasks: a worker may be saving its progress with one of them.
+SELECT * FROM runs WHERE namespace = :namespace AND id IN (:ids...)
+  AND state IN ('submitted', 'working', 'input-required')
+ORDER BY id FOR UPDATE
 
 -- query: count_of_unfinished_runs
 -- any scope: as above

@@ -389,10 +389,12 @@ def labels_of(source: Source) -> dict[str, Any]:
 def turn_rows(episode: Episode) -> TurnRows:
     return [
         {
-            **vars(turn),
             "id": turn_id(episode.id, turn.index),
             "episode_id": episode.id,
             "position": turn.index,
+            "speaker": turn.speaker,
+            "session": turn.session,
+            "said_at": turn.said_at,
             "span_start": turn.span.start,
             "span_end": turn.span.end,
             "importance": importance(episode.text[turn.span.start : turn.span.end]),
@@ -480,13 +482,15 @@ class Quarantine(BoundTable):
         self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
     ) -> None:
         """Store why turns of an episode are hidden. `reasons`: by the id of the turn."""
+        # Thousands may have the same reasons, which are written out once.
+        documents = {tuple(why): Document(list(why)) for why in reasons.values()}
         await self._bound.many(
             "hold_turn",
             [
                 {
                     "item_id": item_id,
                     "episode_id": episode_id,
-                    "reasons": Document(list(why)),
+                    "reasons": documents[tuple(why)],
                     "held_at": at,
                 }
                 for item_id, why in reasons.items()

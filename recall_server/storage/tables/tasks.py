@@ -129,9 +129,7 @@ class TaskTable(BoundTable):
             limit=limit + 1,
             **_filtering(wanted),
         )
-        sums = accumulate(row["stored_bytes"] for row in rows)
-        fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
-        ids = (fitting or [row["id"] for row in rows[:1]])[:limit]
+        ids = _fitting(rows)[:limit]
         found = {one.id: one for one in await _tasks(await self._by_ids("runs_by_id", ids))}
         return [found[one] for one in ids if one in found], len(ids) < len(rows)
 
@@ -140,13 +138,13 @@ class TaskTable(BoundTable):
         return await self._first(lambda row: str(row["id"]), "asking", question=question_id)
 
     async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
-        """Return `limit` tasks of these tokens that have not ended, locked, and the number of
-        all.
+        """Return tasks of these tokens that have not ended, locked, and the number of all: at most
+        `limit`, as many as `PAGE_BYTES` allow, but at least one.
         """
         named = {"tokens": list(tokens)}
         count = await self._int("runs", "count_of_unfinished_runs", **named)
-        rows = await self._bound.fetch("unfinished_runs", limit=limit, **named)
-        return await _tasks(rows), count
+        rows = await self._bound.fetch("sizes_of_unfinished_runs", limit=limit, **named)
+        return await _tasks(await self._by_ids("unfinished_runs", _fitting(rows))), count
 
     async def count(self, wanted: Filter) -> int:
         return await self._int("runs", "count_of_runs", **_filtering(wanted))
@@ -162,6 +160,15 @@ class TaskTable(BoundTable):
         await self._bound.send("delete_run_events", id=task_id)
         for row in await self._bound.fetch("delete_run", id=task_id):
             await return_quota(self._bound, row["stored_bytes"])
+
+
+def _fitting(rows: Sequence[Row]) -> list[str]:
+    """Return the ids of the first of these tasks, as many as `PAGE_BYTES` allow, but at least
+    one.
+    """
+    sums = accumulate(row["stored_bytes"] for row in rows)
+    fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
+    return fitting or [row["id"] for row in rows[:1]]
 
 
 def _filtering(wanted: Filter) -> dict[str, Any]:

@@ -25,6 +25,8 @@ TOLD_BY = {
     "release_job": "Jobs.release",
     "end_leases": "repair_queues",
     "requeue_jobs_without_key": "repair_queues",
+    "requeue_jobs_without_space": "Jobs.requeue_without_space",
+    "requeue_all_jobs_without_space": "repair_queues",
     "fence_jobs": "Erasures.fence",
     "import_extraction": "ExportTable.add_episode",
     "add_job_again": "Jobs.add",
