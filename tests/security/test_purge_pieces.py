@@ -22,6 +22,7 @@ from recall_server.services.memory.intents import Wish
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.counted import interrupted
+from tests.support.length import on_both_at_full_length
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities, tell
 from tests.support.whole_walk import present
@@ -217,6 +218,7 @@ async def test_two_purges_at_once_do_what_one_does(
         assert await present(application) == before
 
 
+@on_both_at_full_length
 async def test_who_says_something_between_two_pieces_is_believed(
     open_app: Open, clock: Clock
 ) -> None:

@@ -610,6 +610,30 @@ Actions:\\n- Hanna: one-pager until Friday\\n- Tom: book the room
   fact | Actions: Tom: book the room.
 Hanna: one-pager until Friday
   fact | Hanna: one-pager until Friday.
+# What changes by itself is a memory by itself; a part with a subject of its own keeps it.
+My landlord is Senhor Costa, rent is 950 EUR.
+  fact | The user's landlord is Senhor Costa.
+  fact | Rent is 950 EUR. | team, rent, 950 EUR
+Mein Vermieter ist Herr Kolb, die Miete beträgt 700 Euro.
+  fact | Nutzer: Mein Vermieter ist Herr Kolb.
+  fact | Die Miete beträgt 700 Euro. | team, rent, 700 Euro
+Mi casero es Paco, el alquiler son 700 euros.
+  fact | Usuario: Mi casero es Paco.
+  fact | El alquiler son 700 euros. | team, rent, 700 euros
+Mon propriétaire est M. Roy, le loyer est de 700 euros.
+  fact | Utilisateur: Mon propriétaire est M. Roy.
+  fact | Le loyer est de 700 euros. | team, rent, 700 euros
+We agreed on scope, budget and deadline.
+  decision | The team agreed on scope, budget and deadline.
+I work at Acme, my boss is Kim, lunch is at 12.
+  fact | The user works at Acme. | user, works_at, Acme
+  fact | The user's boss is Kim. | user, reports_to, Kim
+  fact | The user: Lunch is at 12. | Lunch, schedule, 12
+# What is to be remembered, and what was said before.
+yes please. and remind me that the spare key is with Mrs Okafor on the 2nd floor
+  fact | The spare key is with Mrs Okafor on the 2nd floor.
+As I said, my dog Biscuit is allergic to chicken.
+  fact | The user's dog Biscuit is allergic to chicken. | user, has_pet, Biscuit
 # Below a line that names whom a note is about, pairs are theirs; "Name: Max" is said of oneself.
 Patient: Mr. Henrik Aas, born 3 May 1961\\nSeen on 4 March.\\nAllergies: penicillin (rash 1998).\\nLives in Hull with his wife.\\nI am allergic to nuts.
   fact | Patient: Mr. Henrik Aas, born 3 May 1961.
@@ -741,6 +765,8 @@ Name: Max\\nBeruf: Pfleger\\nWohnort: Oslo
   fact | Nutzer: Name: Max. | user, name, Max
   fact | Nutzer: Beruf: Pfleger. | user, job_title, Pfleger
   fact | Nutzer: Wohnort: Oslo. | user, lives_in, Oslo
+Hanna: Einseiter bis Freitag
+  fact | Hanna: Einseiter bis Freitag.
 Ich trinke am liebsten Kaffee. Nein, doch lieber Tee.
   preference | Nutzer: Ich trinke am liebsten Tee. | user, drinks, Tee | CORRECTS Kaffee
 # Spanish.
@@ -1544,6 +1570,9 @@ def test_what_is_surer_has_more_confidence() -> None:
         "I think my wife Ana works at Acme and got a new job at Novex.",
         "A friend of mine is vegan. Also moved to Kiel.",
         "Tom never eats meat. Also loves hiking.",
+        "Ana works at Acme. Also speaks Danish.",
+        "Mi mujer tiene 34 años. También es vegana.",
+        "Ana ist Veganerin. Außerdem wohnt in Oslo.",
         "Eine Freundin von mir ist Veganerin. Außerdem mag sie Wandern und wohnt in Oslo.",
         "Une amie à moi est végane. Aussi a deux chats.",
         "Mi hermano es vegano y trabaja en Acme.",

@@ -190,7 +190,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
         places, found = parts(cut, text), list[Piece]()
         for first, last in places if own and len(places) >= least else ():
             part = text[first:last].rstrip(".!。")
-            leads = first and not language.starts("words.elided", part)
+            owned = re.match(rf"(?:{data['facts']['my']}) ", part, re.IGNORECASE)
+            leads = first and not (owned or language.starts("words.elided", part))
             led = [f"{data['i']}{part}", f"{data['be']}{part}"] if leads else []
             short = [*led, part] if size(part, language) <= words else []
             facts = ((said, find_fact(said, speaker, language)) for said in short)

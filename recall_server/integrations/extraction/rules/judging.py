@@ -39,11 +39,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The points of a clause, and its type. `instructs`: it says what is to be done."""
+    """The points of a clause, and its type. `instructs`: it says what is to be done. `until`: it
+    says in few words until when somebody does something.
+    """
 
     points: float
     type: MemoryType
     instructs: bool = False
+    until: bool = False
 
     @property
     def confidence(self) -> float:
@@ -131,6 +134,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     points += KEPT_FROM * setting.asked_for
     points += sum((speaks, related, setting.item, bool(definite), "must" in cues))
     points += (2 if precise or setting.heading else 1) * setting.document
+    until = bool(setting.named and precise and "plan" in cues and not speaks)
+    points += until
     if language.has("drop.judges", text) and not found:
         points += _EVALUATIVE + min(1, precise)
     if leans(text, language):
@@ -152,7 +157,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         points = 0.0  # Between people an order is advice or a pep talk, unless it is a request.
     elif imperative and setting.document and not requests:
         type_ = MemoryType.PROCEDURE
-    return Verdict(points, type_, imperative)
+    return Verdict(points, type_, imperative, until and "state" not in cues)
 
 
 def _type(cues: set[str], found: Found | None, *, imperative: bool) -> MemoryType:

@@ -181,7 +181,7 @@ class _Reader:
         language = self.language
         piece, *listed = cutting.listed(piece, self.speaker, language)
         text = piece.text
-        cut = cutting.parts(language.patterns["split"], text)
+        cut = cutting.parts(facts.patterns(language.name).clauses, text)
         if language.starts("drop.condition", text):
             cut = [(0, len(text))]  # What follows "if it burns and" holds only then.
         setting = Setting(self.document, piece.kind is Kind.ITEM)
@@ -277,9 +277,12 @@ class _Reader:
             return True  # "Su casero le sube el alquiler a 950 euros"
         if before is None or found.subject or found.fact.entity != self.speaker.entity:
             return False
+        known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
         spoken = language.has("words.first", text) or language.has("words.we", text)
+        if judging.leans(text, language) and not spoken:
+            return True  # "También es vegana"
         mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
-        other = mine or language.starts("words.pronoun", before.text) is not None
+        other = known or mine or language.starts("words.pronoun", before.text) is not None
         if language.spaced:
             # "Tom never eats meat. Also loves hiking."
             third = language.name == "en" and language.starts("words.elided", text) is not None
@@ -452,7 +455,7 @@ class _Reader:
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
             document=self.document and bool(self.headings.text),
-            elided=alone or (clause.found is not None and not first),
+            elided=alone or verdict.until or (clause.found is not None and not first),
         )
         start = clause.start
         if question:
