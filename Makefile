@@ -1,8 +1,8 @@
 # Each target makes .venv by itself; nothing has to be done before.
 PYTHON ?= python3
 RUN = .venv/bin
-# One more than there are processors: many tests wait for processes of their own.
-WORKERS = $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
+# Two more than there are processors: many tests wait for processes of their own.
+WORKERS = $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 
 # What is compiled once serves all processes that tests start, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE =
