@@ -623,6 +623,11 @@ Mi casero es Paco, el alquiler son 700 euros.
 Mon propriétaire est M. Roy, le loyer est de 700 euros.
   fact | Utilisateur: Mon propriétaire est M. Roy.
   fact | Le loyer est de 700 euros. | team, rent, 700 euros
+The project is on track, the deadline is 3 May, budget is 40k.
+  fact | The project is on track, the deadline is 3 May. | team, deadline, 3 May
+  fact | Budget is 40k. | team, budget, 40k
+The landlord called, rent goes up to 1,180 from March.
+  fact | The landlord called, rent goes up to 1,180 from March. | team, rent, 1,180
 We agreed on scope, budget and deadline.
   decision | The team agreed on scope, budget and deadline.
 I work at Acme, my boss is Kim, lunch is at 12.

@@ -60,7 +60,7 @@ class _Patterns:
 
     rows: tuple[_Row, ...]
     subject: re.Pattern[str]
-    clauses: re.Pattern[str]
+    thing: re.Pattern[str]
     time: re.Pattern[str]
     filler: re.Pattern[str]
     contractions: list[tuple[re.Pattern[str], str]]
@@ -78,12 +78,12 @@ def patterns(name: str) -> _Patterns:
         row = re.sub(r"\(\?P<(\w)>", lambda group: f"(?P<{group[1]}{next(numbers)}>", row)
         rows.append(_Row(attribute, re.compile(row), anchored, frozenset(flags)))
     the, things = data["facts"]["the"], "|".join(words for _, words in data["facts"]["things"])
-    # "My landlord is Mr Ode, rent is 950": the rent changes without the landlord.
-    thing = rf"[,，]\s?(?:(?:and|und|y|et) )?(?=(?:(?:{the}) ?)?(?:{things})(?!\w))"
     return _Patterns(
         tuple(rows),
         re.compile(data["facts"]["subject"]),
-        re.compile(f"{data['patterns']['split']}|{thing}", re.IGNORECASE),
+        re.compile(
+            rf"[,，]\s?(?:(?:and|und|y|et) )?(?=(?:(?:{the}) ?)?(?:{things})(?!\w))", re.IGNORECASE
+        ),
         re.compile(_filled(data["facts"]["after"], language)),
         re.compile(rf"(?<![\w'])(?:{data['filler']})(?![\w'])[ ]?", re.IGNORECASE),
         [(re.compile(short, re.IGNORECASE), long) for short, long in data["contractions"]],

@@ -181,7 +181,8 @@ class _Reader:
         language = self.language
         piece, *listed = cutting.listed(piece, self.speaker, language)
         text = piece.text
-        cut = cutting.parts(facts.patterns(language.name).clauses, text)
+        cut = cutting.parts(language.patterns["split"], text)
+        cut = [part for first, last in cut for part in self._apart(text, first, last)]
         if language.starts("drop.condition", text):
             cut = [(0, len(text))]  # What follows "if it burns and" holds only then.
         setting = Setting(self.document, piece.kind is Kind.ITEM)
@@ -210,6 +211,17 @@ class _Reader:
             clause = replace(piece, start=start, end=end, text=text[first:last], found=found)
             yield from cutting.listed(clause, self.speaker, language)
         yield from listed
+
+    def _apart(self, text: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of what changes by itself, and of what stands before it: "My landlord is
+        Mr Ode, rent is 950". Else the place of all.
+        """
+        for thing in facts.patterns(self.language.name).thing.finditer(text, first, last):
+            stands = judging.is_whole(text[first : thing.start()], self.language)
+            if stands and find_fact(text[thing.end() : last], self.speaker, self.language):
+                yield first, thing.start()
+                first = thing.end()
+        yield first, last
 
     def _clause(self, clause: Piece) -> None:
         language, text = self.language, clause.text
