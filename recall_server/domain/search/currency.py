@@ -69,7 +69,7 @@ _ASKS_NAME = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W\d_][\w.'’-]*")
-_NO_NAMES = frozenset({"euro", "euros", "eur", "usd", "gbp", "chf", "uhr", "prozent"})
+_NO_NAMES = STOP | frozenset({"euro", "euros", "eur", "usd", "gbp", "chf", "uhr", "prozent"})
 
 
 def _has_answer(question: str, asked: Collection[str], text: str) -> bool | None:
@@ -92,7 +92,7 @@ def _has_name(text: str, asked: Collection[str]) -> bool:
         return True
     names = (word for word in words if word[0].isupper())
     return any(
-        word.casefold() not in STOP | _NO_NAMES and not set(terms(word)).intersection(asked)
+        word.casefold() not in _NO_NAMES and not set(terms(word)).intersection(asked)
         for word in names
     )
 
