@@ -170,7 +170,7 @@ Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
   fact | Which team did you sign with? – John: The Minnesota Wolves!
 Agent: Is that the FN-300 we sent out?\\nCustomer: No, I swapped it for my own Asus RT-AX58U.
   fact | Is that the FN-300 we sent out? – The customer: No, I swapped it for my own Asus RT-AX58U.
-# What refers to something outside its clause stands with the sentence before, wherever the word is.
+# A clause that refers to something outside it stands with the sentence before.
 I sow the peas on the windowsill in March. In 2022 I did it in February.
   fact | The user sows the peas on the windowsill in March. In 2022 the user did it in February.
 Bernadette is leaving in March, to run a bakery in Hebden. I'm going to miss her a lot.
@@ -610,7 +610,7 @@ Actions:\\n- Hanna: one-pager until Friday\\n- Tom: book the room
   fact | Actions: Tom: book the room.
 Hanna: one-pager until Friday
   fact | Hanna: one-pager until Friday.
-# What changes by itself is a memory by itself; a part with a subject of its own keeps it.
+# A rent is kept apart from the landlord; a part keeps its own subject.
 My landlord is Senhor Costa, rent is 950 EUR.
   fact | The user's landlord is Senhor Costa.
   fact | Rent is 950 EUR. | team, rent, 950 EUR
@@ -634,7 +634,7 @@ I work at Acme, my boss is Kim, lunch is at 12.
   fact | The user works at Acme. | user, works_at, Acme
   fact | The user's boss is Kim. | user, reports_to, Kim
   fact | The user: Lunch is at 12. | Lunch, schedule, 12
-# What is to be remembered, and what was said before.
+# Openings that ask to remember, or repeat, are dropped.
 yes please. and remind me that the spare key is with Mrs Okafor on the 2nd floor
   fact | The spare key is with Mrs Okafor on the 2nd floor.
 As I said, my dog Biscuit is allergic to chicken.

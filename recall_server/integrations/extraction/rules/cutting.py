@@ -17,7 +17,13 @@ from recall_server.domain.text.passages import (
     blocks,
     is_wrapped,
 )
-from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, is_spoken
+from recall_server.integrations.extraction.rules.facts import (
+    Found,
+    Speaker,
+    find_fact,
+    is_owned,
+    is_spoken,
+)
 from recall_server.integrations.extraction.rules.judging import has_verb, size
 from recall_server.integrations.extraction.rules.language import Table, shape
 
@@ -178,9 +184,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     own = language.starts("words.first", text) or clause.kind is Kind.ITEM or not language.spaced
     own = own and not shape("reports").match(text)
     head = text[: parts(shape("comma"), text)[0][1]]
-    mine = re.match(rf"(?:{data['facts']['my']}) ", text, re.IGNORECASE)
     of_another = language.has("words.relation", head) or language.has("words.person", head)
-    if mine or (not language.spaced and of_another):
+    if is_owned(text, language) or (not language.spaced and of_another):
         # The words after "My wife is vegan and" are about her, those after "My name is Ana," about
         # the speaker.
         begun = find_fact(head, speaker, language)
@@ -190,8 +195,8 @@ def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
         places, found = parts(cut, text), list[Piece]()
         for first, last in places if own and len(places) >= least else ():
             part = text[first:last].rstrip(".!。")
-            owned = re.match(rf"(?:{data['facts']['my']}) ", part, re.IGNORECASE)
-            leads = first and not (owned or language.starts("words.elided", part))
+            subject = is_owned(part, language) or language.starts("words.elided", part)
+            leads = first and not subject
             led = [f"{data['i']}{part}", f"{data['be']}{part}"] if leads else []
             short = [*led, part] if size(part, language) <= words else []
             facts = ((said, find_fact(said, speaker, language)) for said in short)

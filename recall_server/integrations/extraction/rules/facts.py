@@ -191,6 +191,12 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
     return None
 
 
+def is_owned(text: str, language: Table) -> bool:
+    """Return whether a text begins with the speaker's possessive: "My wife is vegan"."""
+    mine = rf"(?:{language.data['facts']['my']}) "
+    return re.match(mine, text, re.IGNORECASE) is not None
+
+
 def _goes_on(said: str, start: int, language: Table) -> bool:
     """Return whether what begins there without a subject is of the speaker: "I live in Rome and
     work at Acme", but not "My wife lives in Rome and works at Acme".

@@ -228,7 +228,7 @@ class _Reader:
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
         leans = judging.leans(text, language)
-        if found and self._of_another(found, text):
+        if found and self._of_another(found, text, leans=leans):
             found, leans = None, leans or not self.document
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
@@ -280,20 +280,20 @@ class _Reader:
         known = named or language.has("words.relation", said) or judging.leans(said, language)
         return bool(known) or not shape("person").match(text)
 
-    def _of_another(self, found: Found, text: str) -> bool:
+    def _of_another(self, found: Found, text: str, *, leans: bool) -> bool:
         """Return whether a fact without a subject is of somebody who was named before."""
         before, language = self.before, self.language
         if self.document and language.starts("words.elided", text):
             return True  # "Likes puzzles"
-        if found.fact.entity == "team" and judging.leans(text, language):
+        if found.fact.entity == "team" and leans:
             return True  # "Su casero le sube el alquiler a 950 euros"
         if before is None or found.subject or found.fact.entity != self.speaker.entity:
             return False
         known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
         spoken = language.has("words.first", text) or language.has("words.we", text)
-        if judging.leans(text, language) and not spoken:
+        if leans and not spoken:
             return True  # "También es vegana"
-        mine = re.match(rf"(?:{language.data['facts']['my']}) ", before.text, re.IGNORECASE)
+        mine = facts.is_owned(before.text, language)
         other = known or mine or language.starts("words.pronoun", before.text) is not None
         if language.spaced:
             # "Tom never eats meat. Also loves hiking."
