@@ -164,7 +164,7 @@ async def apply(tx: Transaction, plan: Plan, now: datetime, *, ahead: Added | No
     for number, (_, alike) in enumerate(groupby(plan.changes, _by)):
         first, *others = alike
         if number % AT_ONCE == 0:
-            # What needs no rows does not wait, and many of them would delay other callers.
+            # Changes that read no rows await nothing, so many of them would delay other callers.
             await asyncio.sleep(0)
         if isinstance(first, Add):
             memories = [one.memory for one in (first, *others) if isinstance(one, Add)]

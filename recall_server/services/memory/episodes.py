@@ -44,8 +44,7 @@ from recall_server.domain.text.messages import messages_in
 from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, lists
-from recall_server.storage.driver import Document
+from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, Lists, lists
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.episodes import turn_rows
@@ -402,18 +401,12 @@ COMPUTED_FROM = 5_000
 
 class Computed(NamedTuple):
     """Rows of a long text: the digests by which it would be refused, the rows of its turns, and the
-    lists of its words, which begin `behind` the last slot.
+    lists of its words.
     """
 
     digests: Sequence[str]
     turns: Sequence[Mapping[str, Any]]
-    lists: Document
-    behind: int
-
-    async def fitting_lists(self, tx: Transaction) -> Document | None:
-        """Return the lists, unless another text was stored meanwhile."""
-        last = (await tx.words.statistics()).last_slot
-        return self.lists if self.behind == last else None
+    lists: Lists
 
 
 def is_short(episode: Episode, words: Postings) -> bool:
@@ -431,11 +424,11 @@ async def computed(
         return None
     namespace = tx.bound.namespace
     assert namespace is not None
-    behind = (await tx.words.statistics()).last_slot
+    last_slot = (await tx.words.statistics()).last_slot
 
     def compute() -> Computed:
         of_text = list(digests.of_text(namespace, episode.text, episode.turns))
-        return Computed(of_text, turn_rows(episode), lists(words, behind), behind)
+        return Computed(of_text, turn_rows(episode), lists(words, last_slot))
 
     return await asyncio.to_thread(compute)
 
@@ -465,7 +458,7 @@ async def store_episode(
         await tx.episodes.add_new(episode, episode.id, digest, turns)
     elif not await tx.episodes.add(episode, key, digest, turns):
         return False
-    await tx.words.add(words, await ahead.fitting_lists(tx) if ahead else None)
+    await tx.words.add(words, await ahead.lists.fitting(tx) if ahead else None)
     await _hold(tx, episode)
     return True
 

@@ -16,6 +16,7 @@ from collections.abc import (
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 
@@ -221,20 +222,30 @@ async def prepared(
         come |= {i: after[i] for i in sorted(others & after.keys())}
     added, now = await _postings(come), await tx.words.statistics()
     made = await asyncio.to_thread(lists, added, now.last_slot)
-    return Prepared(await _postings(gone, Postings.counted), added, made, sorted(shown))
+    return Prepared(await _postings(gone, Postings.counted), added, made.lists, sorted(shown))
 
 
-def lists(added: Postings, last_slot: int) -> Document:
-    """Return for each term how many of these items have it, and its postings, if the items get the
-    slots behind the last one.
-    """
+class Lists(NamedTuple):
+    """For each term how many of some items have it, and its postings, behind the `last_slot`."""
+
+    lists: Document
+    last_slot: int
+
+    async def fitting(self, tx: Transaction) -> Document | None:
+        """Return the lists, unless other items have got these slots meanwhile."""
+        statistics = await tx.words.statistics()
+        return self.lists if self.last_slot == statistics.last_slot else None
+
+
+def lists(added: Postings, last_slot: int) -> Lists:
+    """Return the lists of these words, made ahead."""
     slots = {item_id: slot for slot, item_id in enumerate(added.ids, last_slot + 1)}
     found: dict[str, list[str]] = {}
     for term, item_id, often, length in added.rows:
         found.setdefault(term, []).append(f";{slots[item_id]} {often} {length}")
     made = Document([(term, len(some), "".join(some)) for term, some in sorted(found.items())])
     _ = made.text
-    return made
+    return Lists(made, last_slot)
 
 
 async def replace(tx: Transaction, ids: Collection[str]) -> None:

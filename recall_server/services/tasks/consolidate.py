@@ -437,7 +437,7 @@ class Consolidate:
             )
             await promise_expiry(tx, self.runtime, text.episode.id, text.episode.expires_at)
             episodes.add(text.episode.id)
-            lists = await computed_.fitting_lists(tx) if computed_ else None
+            lists = await computed_.lists.fitting(tx) if computed_ else None
             await commit.apply(tx, plan, now, ahead=replace(ahead.added, lists=lists))
         else:
             await commit.apply(tx, plan, now)
@@ -482,7 +482,7 @@ class Consolidate:
 
 
 class _Ahead(NamedTuple):
-    """What a text and its memories are written with: computed before the lock."""
+    """The rows of a text and of its memories, computed before the lock."""
 
     added: commit.Added
     text: Computed | None

@@ -33,7 +33,7 @@ from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.indexing import promise_lacking
 from recall_server.services.transfer import Account, intake
-from recall_server.storage.driver import Document, batches
+from recall_server.storage.driver import batches
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
@@ -136,24 +136,22 @@ class Report:
 
 @dataclass(frozen=True)
 class _Computed:
-    """What can be computed of a batch before the transaction, which others await: the digests by
-    which its lines would be refused; the passages of its texts, by the id of the text; and the
-    words of these, with their lists behind a slot.
+    """Parts of a batch that are computed before the transaction, which others await: the digests
+    by which its lines would be refused; the passages of its texts, by the id of the text; and the
+    words of these, with their lists.
     """
 
     digests: Sequence[set[str]]
     passages: Mapping[str, Mapping[str, Findable]]
     words: Postings
-    lists: Document
-    behind: int
+    lists: indexing.Lists
 
     async def index(self, tx: Transaction, texts: Sequence[str]) -> None:
         """Add the passages of these texts of the batch to the index."""
         if not texts:
             return
         if len(texts) == len(self.passages):
-            last = (await tx.words.statistics()).last_slot
-            await tx.words.add(self.words, self.lists if last == self.behind else None)
+            await tx.words.add(self.words, await self.lists.fitting(tx))
             return
         some = [self.passages[one] for one in texts]
         await tx.words.add(await asyncio.to_thread(_words, some))
@@ -367,7 +365,7 @@ class Import:
 
     async def _computed(self, namespace: Namespace, batch: Sequence[Numbered]) -> "_Computed":
         tables = self.store.autocommit(namespace)
-        behind = (await tables.words.statistics()).last_slot
+        last_slot = (await tables.words.statistics()).last_slot
 
         def compute() -> _Computed:
             texts = [(one.line.text, one.turns) for one in batch]
@@ -375,7 +373,7 @@ class Import:
             lines = [one.line for one in batch if isinstance(one.line, Episode)]
             passages = {one.id: findable_passages(intake.as_read(one)) for one in lines}
             words = _words(passages.values())
-            return _Computed(digests, passages, words, indexing.lists(words, behind), behind)
+            return _Computed(digests, passages, words, indexing.lists(words, last_slot))
 
         return await asyncio.to_thread(compute)
 
