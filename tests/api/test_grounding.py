@@ -298,5 +298,5 @@ async def test_a_host_gets_what_was_true_or_known_at_a_moment(
         assert "Porto" in found[shown]
         assert "Lisbon" not in found[shown]
     assert before["abstained_reason"] == "no_relevant_memory"
-    assert now["diagnostics"]["thresholds"] == {"relevance": 0.1, "evidence": 0.25}
+    assert now["diagnostics"]["thresholds"] == {"relevance": 0.15, "evidence": 0.25}
     assert (unread.status_code, unread.json()["code"]) == (400, "INVALID_ARGUMENT")

@@ -326,7 +326,7 @@ RETURNING accessor"""),
     Breakage(
         "shown-unread",
         "that a search reads again what it shows",
-        "recall_server.services.search:finalize",
+        "recall_server.services.search.hits:finalize",
         Argument("_replace", "items", None),
         (
             "tests/integration/search/test_search_races.py::test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor_noted[sqlite]",

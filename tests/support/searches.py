@@ -11,6 +11,7 @@ from recall_server.domain.query import Hit, Query, Scores, SearchMode
 from recall_server.domain.search import ranking
 from recall_server.services import search
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.search.hits import finalize
 from tests.support.conversation import ALICE, context
 from tests.support.runtime import NOON
 
@@ -43,7 +44,7 @@ async def looked(
     tx = application.store.autocommit(namespace, access_scope=access_scope)
     prepared = await search.prepare(tx, application.embedder, namespace, query)
     found = await search.retrieve(tx, application.embedder, prepared, NOON)
-    found = await search.finalize(tx, found, query)
+    found = await finalize(tx, found, query)
     return ranking.fit_budget(found.hits(), query.max_tokens, ranking.tokens)
 
 

@@ -19,6 +19,8 @@ from recall_server.domain.search.calibration import (
     coverage,
     evidence,
     lead_of,
+    power,
+    scaled,
 )
 from recall_server.domain.search.index_entry import Words
 
@@ -187,3 +189,14 @@ def test_evidence_and_scores_are_shares_and_grow_with_coverage(
         0.0 < of_hit.probability(less, cosine, more) <= of_hit.probability(more, cosine, more) < 1
     )
     assert of_hit.probability(more, cosine, less) <= of_hit.probability(more, cosine, more)
+
+
+@given(st.lists(st.floats(1e-4, 0.99), min_size=1, max_size=10), st.floats(0.01, 0.99))
+def test_scaled_scores_keep_their_order_and_are_together_as_likely_as_the_evidence(
+    scores: list[float], told: float
+) -> None:
+    found = [scaled(score, power(scores, told)) for score in scores]
+
+    assert [found[at] for at in sorted(range(len(found)), key=scores.__getitem__)] == sorted(found)
+    assert 1.0 - math.prod(1.0 - score for score in found) == pytest.approx(told)
+    assert all(0.0 <= score < 1.0 for score in found)

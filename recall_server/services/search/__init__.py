@@ -1,4 +1,4 @@
-"""The steps of a search: prepare the query, retrieve candidates, load and choose the hits."""
+"""The steps of a search: prepare the query, retrieve candidates, compare and load them."""
 
 import asyncio
 import math
@@ -21,12 +21,10 @@ from recall_server.domain.query import (
     Scores,
     SearchMode,
     Step,
-    has_memory,
     hit_of,
-    repeats,
     said_again,
 )
-from recall_server.domain.search import calibration, currency, ranking
+from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.fact_question import FactQuestion, stated
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import SAID_MIN, Question, alike
@@ -42,7 +40,6 @@ from recall_server.domain.search.signals import (
     without_cosines,
 )
 from recall_server.domain.text.dates import Period, periods
-from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
 from recall_server.services.search.parsing import read
 from recall_server.storage.index.documents import Documents, Slots
@@ -351,7 +348,7 @@ def _best(
     columns = fused.evidence.columns
     near = count if query.mode is SearchMode.RECALL else max(count, JOINED_PER_HIT * query.limit)
     hits = ranking.by_message(order, columns, near)
-    if not _is_diverse(query):
+    if not is_diverse(query):
         return list(islice(hits, count))
     sources = columns["source"].tolist()
     found: dict[int, list[int]] = {}
@@ -402,7 +399,7 @@ def _fact_question(prepared: PreparedQuery, named: Sequence[Period]) -> FactQues
     return fact
 
 
-def _is_diverse(query: Query) -> bool:
+def is_diverse(query: Query) -> bool:
     """True if likeness or a common source may displace a hit. At lambda 1 only relevance counts."""
     return query.mmr_lambda < 1.0 and Step.DIVERSITY not in query.without
 
@@ -474,119 +471,6 @@ async def _read(tx: Transaction, found: Candidates, slots: Iterable[int]) -> dic
     ids = found.documents.ids
     slot_of = {ids[slot]: slot for slot in slots if slot in ids}
     return {slot_of[item.id]: item for item in await tx.memories.items(list(slot_of))}
-
-
-async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidates:
-    """Compare the words of the candidates, choose the hits, and load their items. What was loaded
-    before is loaded again, as it may have been erased since. An item that can no longer be read
-    leaves its place to another.
-    """
-    found = await compare(tx, found._replace(items={}))
-    only_current = query.mode is SearchMode.RECALL and query.past.as_of is None
-    # Items without a vector are compared by their words.
-    without = [one for one in found.best if one.slot not in found.vectors]
-    found = await load_items(tx, found, without, only_current=only_current)
-    found = _worth_showing(found, query)
-    fresh = found._replace(best=_in_order(found, query))
-    chosen: Sequence[Candidate] = ()
-    likely = max(currency.LOOKED_AT, query.limit + FURTHER_MAX)
-    while True:
-        expected = _spread(fresh.documents, fresh.best, query)
-        wanted = [*fresh.best[:likely], *expected, *chosen]
-        before = len(fresh.best)
-        fresh = await load_items(tx, fresh, wanted, only_current=only_current)
-        if len(fresh.best) < before:
-            continue
-        best = _without_repeats(fresh, _current_first(fresh, query), query)
-        same = best is fresh.best
-        chosen = expected if same else _spread(fresh.documents, best, query)
-        if all(one.slot in fresh.items for one in chosen):
-            others = fresh.items.keys() - {one.slot for one in chosen}
-            return fresh._replace(best=chosen, further=[one for one in best if one.slot in others])
-
-
-def _worth_showing(found: Candidates, query: Query) -> Candidates:
-    """Drop the candidates below the threshold, or, if none was asked for, those that are noise
-    beside the first. Scores of an embedder that was not calibrated, or of a re-ranker, do not tell
-    noise.
-    """
-    if query.score_threshold is not None:
-        least = query.score_threshold
-        return found._replace(best=[one for one in found.best if one.score >= least])
-    if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
-        return found
-    least = found.weights.noise(max((one.score for one in found.best), default=0.0))
-    kept = [one for one in found.best if one.rerank is not None or one.score >= least]
-    noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
-    return found._replace(best=kept or found.best[:1], left_out=noise)
-
-
-def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """Return the candidates with those that repeat a better one moved behind others."""
-    best = found.best
-    if not _is_diverse(query):
-        return best
-    words = {s: terms(one.searchable) for s, one in found.items.items() if s not in found.vectors}
-    alike = ranking.likeness(best, found.vectors, words)
-    if query.mode is not SearchMode.RECALL:
-        slots = [slot for one in best for slot in (one.slot, *one.others)]
-        columns = found.documents.columns(np.array(slots, np.int64), ranking.PLACED)
-        alike = np.maximum(ranking.repetition(alike), ranking.quoted(best, columns))
-    places = ranking.diversify([one.final for one in best], alike, query.mmr_lambda)
-    return [best[at] for at in places]
-
-
-def _spread(documents: Documents, best: Sequence[Candidate], query: Query) -> Sequence[Candidate]:
-    """Return those of the best that become hits: as many as wanted, spread over sources."""
-    if not _is_diverse(query):
-        return best[: query.limit]
-    sources = documents.sources([one.slot for one in best])
-    places = spread(range(len(best)), sources, query.limit, others(query.limit))
-    return [best[at] for at in places]
-
-
-def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """Return the candidates, the best of them in the order of `currency.later_first`. Candidates
-    that swap places swap their scores too.
-    """
-    first = found.best[: currency.LOOKED_AT]
-    if query.mode not in DEFAULT_ORDER or Step.CURRENCY in query.without:
-        return found.best
-    items = [found.items[one.slot] for one in first]
-    until = found.fused.evidence.until
-    order, gave_way = currency.later_first(query.text, items, until)
-    if not gave_way:
-        return found.best
-    best = list(found.best)
-    for place, at in enumerate(order):
-        later = gave_way.get(at)
-        slot = None if later is None else first[later].slot
-        better = first[place]
-        best[place] = first[at]._replace(final=better.final, score=better.score, later=slot)
-    return best
-
-
-def _without_repeats(
-    found: Candidates, best: Sequence[Candidate], query: Query
-) -> Sequence[Candidate]:
-    """Return the candidates without the loaded ones that only repeat a better one. A memory takes
-    the place and the scores of a passage that says no more. With `neighbours` all stay.
-    """
-    if query.neighbours or query.mode not in DEFAULT_ORDER or not _is_diverse(query):
-        return best
-    loaded = [at for at, one in enumerate(best) if one.slot in found.items]
-    repeated = repeats([found.items_of(best[at]) for at in loaded])
-    if not repeated:
-        return best
-    kept = dict(enumerate(best))
-    for place, first in repeated.items():
-        one, better = kept.pop(loaded[place]), kept[loaded[first]]
-        slots = (*better.repeats, one.slot)
-        if has_memory(found.items_of(one)) and not better.others:
-            slots = (*better.repeats, better.slot)
-            better = better._replace(slot=one.slot, others=one.others)
-        kept[loaded[first]] = better._replace(repeats=slots)
-    return list(kept.values())
 
 
 async def successors(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:

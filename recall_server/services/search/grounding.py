@@ -14,9 +14,9 @@ from recall_server.domain.query import Hit, ItemKind, Query
 from recall_server.domain.search.ranking import fit_budget
 from recall_server.services.search.recall import Recall, relations_of
 
-# A hit that answers the question less likely than one in ten is not shown: the evidence of all
-# hits together may be good, and such a hit is still noise in a prompt.
-RELEVANT_FROM = 0.1
+# A hit that is less likely to answer the question is not shown: the evidence of all hits together
+# may be good, and such a hit is still noise in a prompt.
+RELEVANT_FROM = 0.15
 # A snapshot is made of the most important of so many of the newest memories.
 SNAPSHOT_READ_MAX = 50
 SNAPSHOT_MEMORIES_MAX = 10

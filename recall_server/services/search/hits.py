@@ -1,5 +1,6 @@
-"""The hits of a search: their second ranking by a re-ranker, and what an answer shows beside them:
-the turns around them, further words of their texts, and items that have expired.
+"""The hits of a search: their choice among the candidates, their second ranking by a re-ranker, and
+what an answer shows beside them: the turns around them, further words of their texts, and items
+that have expired.
 """
 
 import asyncio
@@ -7,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
+
+import numpy as np
 
 from recall_server.domain.episode import turn_id
 from recall_server.domain.errors import RerankerUnavailable
@@ -20,28 +23,174 @@ from recall_server.domain.query import (
     Query,
     Said,
     Scores,
+    SearchMode,
+    Step,
     asks,
     exchanged,
+    has_memory,
     hit_of,
+    repeats,
     without_headings,
 )
-from recall_server.domain.search import currency, ranking
-from recall_server.domain.search.ranking import Candidate
+from recall_server.domain.search import calibration, currency, ranking
+from recall_server.domain.search.ranking import Candidate, others, spread
+from recall_server.domain.search.signals import FACT
 from recall_server.domain.text.passages import started
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.rerankers import Passage, Reranker, RerankQuery
 from recall_server.services import search
 from recall_server.services.search import Candidates, PreparedQuery
+from recall_server.storage.index.documents import Documents
 from recall_server.storage.store import Transaction
 
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 # How many of the best hits come with a next message of their speaker.
 GOES_ON_MAX = 3
+# Of how many of the best candidates the evidence is found, however many are wanted: the score of a
+# hit does not depend on how many others are shown.
+EVIDENCE_OF = 10
 # How many expired memories, and passages, are read.
 READ_MAX = 1_000
 # Entries with the most words of the question; most of them have not expired.
 SLOTS_MAX = 20_000
+
+
+async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidates:
+    """Compare the words of the candidates, choose the hits, and load their items. What was loaded
+    before is loaded again, as it may have been erased since. An item that can no longer be read
+    leaves its place to another.
+    """
+    found = await search.compare(tx, found._replace(items={}))
+    only_current = query.mode is SearchMode.RECALL and query.past.as_of is None
+    # Items without a vector are compared by their words.
+    without = [one for one in found.best if one.slot not in found.vectors]
+    found = await search.load_items(tx, found, without, only_current=only_current)
+    found = _worth_showing(found, query)
+    fresh = found._replace(best=_in_order(found, query))
+    chosen: Sequence[Candidate] = ()
+    likely = max(currency.LOOKED_AT, query.limit + search.FURTHER_MAX)
+    while True:
+        expected = _spread(fresh.documents, fresh.best, query)
+        wanted = [*fresh.best[:likely], *expected, *chosen]
+        before = len(fresh.best)
+        fresh = await search.load_items(tx, fresh, wanted, only_current=only_current)
+        if len(fresh.best) < before:
+            continue
+        best = _without_repeats(fresh, _current_first(fresh, query), query)
+        same = best is fresh.best
+        chosen = expected if same else _spread(fresh.documents, best, query)
+        if all(one.slot in fresh.items for one in chosen):
+            others = fresh.items.keys() - {one.slot for one in chosen}
+            return fresh._replace(best=chosen, further=[one for one in best if one.slot in others])
+
+
+def _worth_showing(found: Candidates, query: Query) -> Candidates:
+    """Drop the candidates below the threshold, or, if none was asked for, those that are noise
+    beside the first. Scores of an embedder that was not calibrated, or of a re-ranker, do not tell
+    noise.
+    """
+    if query.score_threshold is not None:
+        found, least = _together(found, query), query.score_threshold
+        return found._replace(best=[one for one in found.best if one.score >= least])
+    if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
+        return _together(found, query)
+    least = found.weights.noise(max((one.score for one in found.best), default=0.0))
+    kept = [one for one in found.best if one.rerank is not None or one.score >= least]
+    noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
+    return _together(found._replace(best=kept or found.best[:1], left_out=noise), query)
+
+
+def _together(found: Candidates, query: Query) -> Candidates:
+    """Scale the scores, so that those of the best `EVIDENCE_OF` together are the evidence of these.
+    Other scores than likelihoods stay as they are.
+    """
+    first = found.best[:EVIDENCE_OF]
+    if query.mode not in DEFAULT_ORDER or any(one.rerank is not None for one in first):
+        return found
+    evidence = calibration.evidence(first, found.weights, lead(found, query))
+    power = calibration.power([one.score for one in first], evidence)
+    scale = calibration.scaled
+    best = [one._replace(score=scale(one.score, power)) for one in found.best]
+    return found._replace(best=best)
+
+
+def lead(found: Candidates, query: Query) -> calibration.Lead | None:
+    """Return the lead of the best candidate, if relevance alone orders them."""
+    prepared, order = found.prepared, found.fused.order[: 1 + calibration.FOLLOWING]
+    is_stated = prepared.question.broad is not None or FACT in found.fused.signals
+    if query.mode not in DEFAULT_ORDER or is_stated:
+        return None
+    cosines = found.fused.evidence.cosines
+    return calibration.lead_of(found.coverage[order], cosines[order])
+
+
+def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
+    """Return the candidates with those that repeat a better one moved behind others."""
+    best = found.best
+    if not search.is_diverse(query):
+        return best
+    words = {s: terms(one.searchable) for s, one in found.items.items() if s not in found.vectors}
+    alike = ranking.likeness(best, found.vectors, words)
+    if query.mode is not SearchMode.RECALL:
+        slots = [slot for one in best for slot in (one.slot, *one.others)]
+        columns = found.documents.columns(np.array(slots, np.int64), ranking.PLACED)
+        alike = np.maximum(ranking.repetition(alike), ranking.quoted(best, columns))
+    places = ranking.diversify([one.final for one in best], alike, query.mmr_lambda)
+    return [best[at] for at in places]
+
+
+def _spread(documents: Documents, best: Sequence[Candidate], query: Query) -> Sequence[Candidate]:
+    """Return those of the best that become hits: as many as wanted, spread over sources."""
+    if not search.is_diverse(query):
+        return best[: query.limit]
+    sources = documents.sources([one.slot for one in best])
+    places = spread(range(len(best)), sources, query.limit, others(query.limit))
+    return [best[at] for at in places]
+
+
+def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
+    """Return the candidates, the best of them in the order of `currency.later_first`. Candidates
+    that swap places swap their scores too.
+    """
+    first = found.best[: currency.LOOKED_AT]
+    if query.mode not in DEFAULT_ORDER or Step.CURRENCY in query.without:
+        return found.best
+    items = [found.items[one.slot] for one in first]
+    until = found.fused.evidence.until
+    order, gave_way = currency.later_first(query.text, items, until)
+    if not gave_way:
+        return found.best
+    best = list(found.best)
+    for place, at in enumerate(order):
+        later = gave_way.get(at)
+        slot = None if later is None else first[later].slot
+        better = first[place]
+        best[place] = first[at]._replace(final=better.final, score=better.score, later=slot)
+    return best
+
+
+def _without_repeats(
+    found: Candidates, best: Sequence[Candidate], query: Query
+) -> Sequence[Candidate]:
+    """Return the candidates without the loaded ones that only repeat a better one. A memory takes
+    the place and the scores of a passage that says no more. With `neighbours` all stay.
+    """
+    if query.neighbours or query.mode not in DEFAULT_ORDER or not search.is_diverse(query):
+        return best
+    loaded = [at for at, one in enumerate(best) if one.slot in found.items]
+    repeated = repeats([found.items_of(best[at]) for at in loaded])
+    if not repeated:
+        return best
+    kept = dict(enumerate(best))
+    for place, first in repeated.items():
+        one, better = kept.pop(loaded[place]), kept[loaded[first]]
+        slots = (*better.repeats, one.slot)
+        if has_memory(found.items_of(one)) and not better.others:
+            slots = (*better.repeats, better.slot)
+            better = better._replace(slot=one.slot, others=one.others)
+        kept[loaded[first]] = better._replace(repeats=slots)
+    return list(kept.values())
 
 
 async def current_first(
@@ -80,9 +229,10 @@ async def with_turns(
 ) -> list[Hit]:
     """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
     rests on. If not, a hit whose words end with a question gets the start of the next turn, which
-    often answers it, and a short message the next one of its speaker, who goes on; and the best
-    that the same texts say beside the hits follows. Each turn appears once. The best hits come
-    first, as far as the token budget goes.
+    often answers it (the best hit of the next two: an offer is often answered by another), and a
+    short message the next one of its speaker, who goes on; and the best that the same texts say
+    beside the hits follows. Each turn appears once. The best hits come first, as far as the token
+    budget goes.
     """
     slots = found.slots
 
@@ -95,7 +245,9 @@ async def with_turns(
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
-    wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
+    for hit in asking:
+        following = (1, 2) if hit is hits[0] and hit.asks else (1,)
+        wanted[hit.item.id] = [i for i in turns(hit, following) if i not in shown]
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
     if asking:

@@ -15,7 +15,6 @@ from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
 from recall_server.domain.query import (
-    DEFAULT_ORDER,
     Hit,
     ItemKind,
     Query,
@@ -25,7 +24,6 @@ from recall_server.domain.query import (
 )
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
-from recall_server.domain.search.signals import FACT
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services import search
@@ -38,6 +36,8 @@ from recall_server.services.search.hits import (
     Reranking,
     current_first,
     expired,
+    finalize,
+    lead,
     with_turns,
 )
 from recall_server.storage.driver import span
@@ -480,7 +480,7 @@ class Recall:
 async def _finalized(
     tx: Transaction, candidates: search.Candidates, query: Query, *, cite: bool
 ) -> Found:
-    candidates = await search.finalize(tx, candidates, query)
+    candidates = await finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
     hits = falling(
         await current_first(tx, ranked, query, candidates.fused.evidence.until), query.mode
@@ -490,22 +490,12 @@ async def _finalized(
         slots, ids = candidates.slots, [hit.item.id for hit in hits]
         candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
     scores = [hit.scores for hit in hits]
-    evidence = calibration.evidence(scores, candidates.weights, _lead(candidates, query))
+    evidence = calibration.evidence(scores, candidates.weights, lead(candidates, query))
     hits = await with_turns(tx, candidates, hits, query)
     if evidence < WEAK_BELOW:
         hits = [*hits[:QUOTED_IN_FULL], *map(Hit.with_cited_words, hits[QUOTED_IN_FULL:])]
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
-
-
-def _lead(candidates: search.Candidates, query: Query) -> calibration.Lead | None:
-    """Return the lead of the best candidate, if relevance alone orders them."""
-    prepared, order = candidates.prepared, candidates.fused.order[: 1 + calibration.FOLLOWING]
-    is_stated = prepared.question.broad is not None or FACT in candidates.fused.signals
-    if query.mode not in DEFAULT_ORDER or is_stated:
-        return None
-    cosines = candidates.fused.evidence.cosines
-    return calibration.lead_of(candidates.coverage[order], cosines[order])
 
 
 def _disputed_ids(memories: Sequence[Memory]) -> list[str]:

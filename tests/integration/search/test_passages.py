@@ -160,6 +160,25 @@ async def test_a_question_that_was_asked_is_shown_with_what_was_answered(open_ap
         assert not hit.around
 
 
+async def test_the_best_hit_that_asks_is_shown_with_the_offer_that_answers_the_answer(
+    open_app: Open,
+) -> None:
+    talk = (
+        "Mel: I can send a plumber. Would Thursday suit?\nRavi: On Thursdays I am in Derby.\n"
+        "Mel: Friday between twelve and two?\nRavi: Perfect."
+    )
+    async with open_app(extractor=Scripted()) as application:
+        await enter(application)
+        await remember(application, talk)
+        await drained(application)
+
+        [hit] = await asked(application, "When does the plumber come?", limit=1)
+    assert [said.text for said in hit.around] == [
+        "Ravi: On Thursdays I am in Derby.",
+        "Mel: Friday between twelve and two?",
+    ]
+
+
 async def test_a_memory_is_shown_with_the_answer_to_the_question_behind_it(
     open_app: Open,
 ) -> None:

@@ -121,6 +121,18 @@ async def test_evidence_goes_by_the_hits_that_are_shown(application: Application
     assert (nothing.hits, nothing.evidence, nothing.weak_evidence) == ((), 0.0, True)
 
 
+async def test_the_score_of_a_hit_is_the_same_however_many_are_wanted_and_alone_the_evidence(
+    application: Application,
+) -> None:
+    few = await answer(application, "Where are the boiler and the vet?", limit=1)
+    many = await answer(application, "Where are the boiler and the vet?")
+    alone = await answer(application, "What does Marcus teach?")
+
+    assert few.hits[0].scores.score == many.hits[0].scores.score
+    assert len(many.hits) > len(alone.hits) == 1
+    assert alone.hits[0].scores.score == pytest.approx(alone.evidence)
+
+
 async def test_weak_evidence_quotes_no_more_than_the_cited_words_after_three_hits(
     application: Application,
 ) -> None:

@@ -26,6 +26,7 @@ from recall_server.domain.search.signals import PARTS
 from recall_server.integrations.embeddings import StaticEmbedder, Vectors
 from recall_server.services import search
 from recall_server.services.memory import indexing
+from recall_server.services.search.hits import finalize
 from recall_server.services.search.recall import Found
 from recall_server.storage.bound_connection import Autocommit
 from recall_server.storage.driver import Connection, Params, Row, Statement
@@ -746,7 +747,7 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
             tx = store.autocommit(namespace)
             asked = await search.prepare(tx, application.embedder, namespace, query)
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
-            found = await search.finalize(tx, narrowed, asked.query)
+            found = await finalize(tx, narrowed, asked.query)
             counts[namespace] = len(counted.statements)
             slots = [one.slot for one in found.best]
             placed = await tx.bound.fetch("placed", slots=slots)
@@ -837,7 +838,7 @@ async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
             await tx.words.hide(postings(await indexing.read(tx, gone)))
             unread = narrowed._replace(items={})
-            found = (await search.finalize(tx, unread, query)).hits()
+            found = (await finalize(tx, unread, query)).hits()
 
         assert len(gone) == 3
         assert len(found) == 10

@@ -16,6 +16,7 @@ from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.integrations.rerankers import Passage, RerankQuery
 from recall_server.services import search
+from recall_server.services.search.hits import finalize
 from recall_server.storage.bound_connection import Autocommit
 from recall_server.storage.driver import Connection, Params, Row, Statement
 from recall_server.storage.index import vector_cache
@@ -44,7 +45,7 @@ async def narrowed_and_shown(application: Application, query: Query, meanwhile: 
     asked = await search.prepare(tx, application.embedder, ALICE, query)
     narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
     await meanwhile()
-    return (await search.finalize(tx, narrowed, query)).hits()
+    return (await finalize(tx, narrowed, query)).hits()
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -219,7 +220,7 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         await application.services.recall.restore(context(application), memory.id)
         async with application.store.transaction(ALICE, write=False) as tx:
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
-            meanwhile = (await search.finalize(tx, narrowed, query)).hits()
+            meanwhile = (await finalize(tx, narrowed, query)).hits()
 
         # A search need not find what was stored after its own state.
         others = set(texts(before)) - {memory.text}
@@ -265,7 +266,7 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
                 driver.before("", meanwhile, after=after)
                 narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
                 happened, after, driver.meanwhile = driver.happened, after + 1, None
-                hits = (await search.finalize(tx, narrowed, query)).hits()
+                hits = (await finalize(tx, narrowed, query)).hits()
                 anew, _ = holding(built)
                 found = scores(await looked(anew, query, access_scope=access_scope))
                 assert set(texts(hits)) <= found.keys()
