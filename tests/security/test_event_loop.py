@@ -17,7 +17,7 @@ import pytest
 from recall_server.bootstrap import working
 from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.integrations.extraction.rules import RulesExtractor
-from recall_server.services.search.parsing import read
+from recall_server.services.search import read
 from tests.support.engines import on_sqlite
 from tests.support.hostile_inputs import INPUTS, LONG_TEXTS, Post, tool
 from tests.support.length import has_full_length, on_both_at_full_length

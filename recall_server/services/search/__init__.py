@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from recall_server.domain.search.signals import (
 )
 from recall_server.domain.text.dates import Period, periods
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
-from recall_server.services.search.parsing import read
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
@@ -74,6 +73,10 @@ LIKELY_MORE = 4
 STATED_COSINE = 0.6
 # Longer texts are compared in a thread.
 COMPARED_INLINE_CHARS_MAX = 4_000
+# Longer questions are read in a thread: hundreds of dates or names take milliseconds.
+QUESTION_INLINE_CHARS_MAX = 200
+
+T = TypeVar("T")
 
 
 class PreparedQuery(NamedTuple):
@@ -152,6 +155,13 @@ class Candidates(NamedTuple):
     def items_of(self, one: Candidate) -> list[Item]:
         """Return the loaded items of a candidate, the best first."""
         return [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items]
+
+
+async def read(text: str, function: Callable[[str], T]) -> T:
+    """Return what a function makes of the text of a question, without delaying other callers."""
+    if len(text) > QUESTION_INLINE_CHARS_MAX:
+        return await asyncio.to_thread(function, text)
+    return function(text)
 
 
 async def prepare(
