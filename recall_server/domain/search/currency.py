@@ -128,8 +128,7 @@ def later_first(
     above: dict[int, list[int]] = {}
     for places in alike.values():
         if len(places) > 1:
-            answers = {at: _has_answer(question, asked, items[at].searchable) for at in places}
-            above |= _above(places, items, when, answers)
+            above |= _above(places, items, when, _answering(question, asked, items, places))
     if not any(above.values()):
         return order, {}
 
@@ -146,6 +145,25 @@ def later_first(
     return order, {here: other for here, other in gave_way.items() if other is not None}
 
 
+def _answering(
+    question: str, asked: frozenset[str], items: Sequence[Item], places: Sequence[int]
+) -> dict[int, bool | None]:
+    """Return for each place whether the words of its item, without the headings above them, have
+    a term of the question and an answer.
+    """
+    words = {at: _own_words(items[at]) for at in places}
+    return {
+        at: not asked.isdisjoint(terms(own)) and _has_answer(question, asked, own)
+        for at, own in words.items()
+    }
+
+
+def _own_words(item: Item) -> str:
+    """Return the words of an item without the headings above them."""
+    span = item.citation.span
+    return item.citation.quote[-(span.end - span.start) :]
+
+
 def _above(
     places: Sequence[int],
     items: Sequence[Item],
@@ -153,7 +171,7 @@ def _above(
     answers: Mapping[int, bool | None],
 ) -> dict[int, list[int]]:
     """Return for each of these places of items about the same thing those of the later ones that
-    may rank above it. `answers`: whether the item at a place has an answer.
+    may rank above it. `answers`: whether the item at a place answers by its own words.
     """
     said, trust, changed, typed = {}, {}, {}, {}
     for at in places:
@@ -162,7 +180,7 @@ def _above(
         said[at] = frozenset(terms(content_words(item.citation.quote)))
         # Two facts are of different subjects or attributes, as one has not superseded the other.
         typed[at] = item.attribute is not None
-        changed[at] = answers[at] and _CHANGED.search(item.searchable) is not None
+        changed[at] = answers[at] and _CHANGED.search(_own_words(item)) is not None
     return {
         one: [
             other

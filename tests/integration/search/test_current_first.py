@@ -194,6 +194,22 @@ async def test_a_later_statement_that_something_else_changed_moves_nothing(
     assert {hit.gave_way_to for hit in hits} == {None}
 
 
+async def test_a_change_with_the_words_and_the_number_of_a_heading_alone_moves_nothing(
+    open_app: Open, clock: Clock
+) -> None:
+    report = (
+        "# Checkout latency, 3 November 2026\n\nAbout 11 % of checkouts took too long.\n\n"
+        "## Actions\n- The platform team owns the cart service from now on."
+    )
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, report)
+        hits = await asked(application, "How many checkouts were slow?")
+
+    assert len(hits) == 2
+    assert {hit.gave_way_to for hit in hits} == {None}
+
+
 async def test_what_stands_in_another_container_moves_nothing(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
         await enter(application)
