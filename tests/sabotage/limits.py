@@ -208,7 +208,7 @@ BREAKAGES = (
     Breakage(
         "erased-and-read-again",
         "that an erasure reads nothing again that has not changed, while all writers of SQLite wait",
-        "recall_server.services.erasure.eraser:Named._read",
+        "recall_server.services.erasure.lookups:Named._read",
         Never("_epoch", "_event"),
         (
             "tests/security/test_erasure.py::test_what_has_not_changed_since_is_not_read_again_before_others_wait[sqlite]",

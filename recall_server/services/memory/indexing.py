@@ -77,44 +77,6 @@ async def hide(tx: Transaction, ids: Collection[str]) -> None:
         await tx.words.hide(await _postings(found, Postings.counted))
 
 
-async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
-    """Take memories out of the index, with all their earlier entries. Their words must still be
-    readable.
-    """
-    found = await tx.findables.memories(await tx.findables.found(ids))
-    await tx.words.erase(ids, await _postings(found, Postings.counted))
-    await tx.vectors.remove(ids)
-
-
-async def erase_passages(
-    tx: Transaction,
-    episode_ids: Collection[str],
-    touched: Collection[str],
-    change: Callable[[], Awaitable[None]],
-) -> None:
-    """Make a `change` that erases words of these texts. Passages that it changes, and those in
-    `touched`, lose all earlier entries; what is left of them gets a new entry with the earlier
-    moments. Other passages stay as they are.
-    """
-    before = await of_episodes(tx, episode_ids)
-    found = await tx.findables.found(before)
-    moments = await tx.words.moments(found)
-
-    async def erase(ids: Collection[str]) -> None:
-        words = {i: before[i] for i in ids if i in found}
-        await tx.words.erase(ids, await _postings(words, Postings.counted))
-
-    # This comes before the change, which needs the old words to find the entries.
-    await erase(touched)
-    await change()
-    after = await of_episodes(tx, episode_ids)
-    changed = {i for i in before if i not in touched and before[i] != after.get(i)}
-    await erase(changed)
-    left = {i: after[i] for i in sorted((changed | {*touched}) & after.keys())}
-    await tx.words.add(await _postings(left))
-    await tx.words.backdate({i: moments[i] for i in left if i in moments})
-
-
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
     """Return the index entries of items: memories in any state, and readable passages."""
     found = await tx.findables.memories(ids)
