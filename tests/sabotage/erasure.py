@@ -171,7 +171,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "nobody-takes-jobs",
         "that an erasure of nobody is short",
-        "recall_server.services.erasure.redact:Affected.nothing",
+        "recall_server.services.erasure.pieces:Affected.nothing",
         Body("return False"),
         (
             "tests/security/test_purge.py::test_an_erasure_of_nobody_is_short_and_disturbs_no_job[sqlite]",

@@ -225,7 +225,7 @@ UNASKED = {
     "drop_others": "vectors of other models, made anew of the words",
     "_changing": "it goes on with what was begun before the hold",
     "mend": "it makes rows of disputes and vectors as the events say that they were",
-    "written": "erasures and purge_source ask as they write; what an undo takes away stands in its event",
+    "written": "erasures and purge_source ask; what an undo takes away stands in its event",
     "_remade": "it writes memories again as they were recorded",
 }
 

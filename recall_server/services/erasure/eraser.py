@@ -39,12 +39,8 @@ from recall_server.services.erasure.lookups import (
     Lookup,
     Named,
 )
-from recall_server.services.erasure.redact import (
-    Affected,
-    Piece,
-    Redaction,
-    restore_turns,
-)
+from recall_server.services.erasure.pieces import Affected, Piece
+from recall_server.services.erasure.redact import Redaction, restore_turns
 from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.storage.driver import Row, span

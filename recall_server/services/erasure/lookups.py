@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from recall_server.domain.episode import Span
 from recall_server.domain.erasure import Subject, as_read
-from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected
+from recall_server.services.erasure.pieces import Affected
+from recall_server.services.erasure.redact import EPISODES, MEMORIES
 from recall_server.storage.driver import Row, grouped, span
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.erasure import Table

@@ -441,10 +441,11 @@ def without(found: str, slots: Collection[int], *, only: bool = False) -> str:
     )
 
 
-def having(lists: Mapping[str, str], slots: Collection[int]) -> list[str]:
-    """Return the terms whose lists have any of these slots."""
+def having(lists: Mapping[str, str], slots: Iterable[int]) -> list[tuple[str, list[int]]]:
+    """Return the terms whose lists have any of these slots, each with these."""
     wanted = np.fromiter(slots, np.int64)
-    return [term for term, one in lists.items() if np.isin(numbers_of(one)[:, 0], wanted).any()]
+    found = ((term, numbers_of(one)[:, 0]) for term, one in lists.items())
+    return [(term, here.tolist()) for term, of in found if len(here := of[np.isin(of, wanted)])]
 
 
 def shorter(lists: Iterable[Row], gone: Collection[int]) -> tuple[Document, Document]:

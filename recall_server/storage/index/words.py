@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -211,11 +212,12 @@ class WordIndex(BoundTable):
             await self._bound.send("relabel_documents", ids=sorted(ids))
 
     async def erase(
-        self, ids: Collection[str], words: Postings, known: Sequence[str] | None = None
+        self, ids: Collection[str], words: Postings, of_hidden: Iterable[str] | None = None
     ) -> None:
         """Delete all entries of these items, hidden ones too. `words` are the postings of the
-        findable entries, and `known` the `terms_of_hidden` of these and maybe others. The caller
-        must change the epoch of the namespace in this transaction, or caches keep the entries.
+        findable entries, and `of_hidden` all terms of the hidden ones, if they are known. The
+        caller must change the epoch of the namespace in this transaction, or caches keep the
+        entries.
         """
         if not ids:
             return
@@ -224,8 +226,9 @@ class WordIndex(BoundTable):
         gone, hidden = [row["slot"] for row in rows], sum(not row["findable"] for row in rows)
         terms = words.terms if words.documents else []
         if hidden:
-            found = await self.terms_of_hidden(ids) if known is None else known
-            terms = sorted({*terms, *(found or ())})
+            if of_hidden is None:
+                of_hidden = chain.from_iterable((await self.terms_of_hidden(ids)).values())
+            terms = sorted({*terms, *of_hidden})
         for some in batches(terms, TERMS):
             await self._take_out(wanted, gone, some)
             await self._bound.send("drop_empty_lists", terms=some)
@@ -238,17 +241,18 @@ class WordIndex(BoundTable):
         """Return those of these items that have any entry, found or hidden."""
         return {row["item_id"] for row in await self._by_ids("slots_of_items", ids)}
 
-    async def terms_of_hidden(self, ids: Collection[str]) -> list[str] | None:
-        """Return the terms of hidden entries of these items; None if there are no such entries.
-        Reads all lists, as only these tell.
+    async def terms_of_hidden(self, ids: Collection[str]) -> dict[str, list[str]]:
+        """Return the terms of the hidden entries of these items, by item. Reads all lists if there
+        are such entries, as only these tell.
         """
         rows = await self._by_ids("slots_of_items", ids)
-        hidden = {row["slot"] for row in rows if not row["findable"]}
-        if not hidden:
-            return None
-        found: list[str] = []
-        async for lists in self._all_lists():
-            found += await asyncio.to_thread(having, lists, hidden)
+        hidden = {row["slot"]: row["item_id"] for row in rows if not row["findable"]}
+        found: dict[str, list[str]] = {}
+        if hidden:
+            async for lists in self._all_lists():
+                for term, slots in await asyncio.to_thread(having, lists, hidden):
+                    for item_id in {hidden[slot] for slot in slots}:
+                        found.setdefault(item_id, []).append(term)
         return found
 
     async def _take_out(
