@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from tests.support.conversation import (
     remember,
 )
 from tests.support.counted import counted, interrupted
-from tests.support.erasure import select
+from tests.support.erasure import rows, select
 from tests.support.runtime import NOON, Clock
 from tests.support.statements import Stating, cities, tell
 from tests.support.transfer import BOB, exported, line_of, taken_in
@@ -348,3 +349,25 @@ async def test_no_text_is_read_under_the_lock_to_forget_and_restore_what_is_said
     assert not any("Anatown" in one.item.text for one in hits)
     assert "Moss" in moss[0].item.text
     assert after == before
+
+
+async def test_an_import_writes_so_many_lines_at_once(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: all texts come."""
+    monkeypatch.setattr(importing, "BATCH_LINES", 2)
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for one in WHO:
+            await tell(application, f"Zoe: {one} lives in {one}town.")
+        file, kept = await exported(application), [0]
+
+        async def look() -> None:
+            kept.append((await rows(application.store, BOB))["episodes"])
+
+        with interrupted(application, None, look, times=99):
+            await taken_in(application, file, BOB)
+        kept.append((await rows(application.store, BOB))["episodes"])
+
+    assert kept[-1] == len(WHO)
+    assert max(b - a for a, b in pairwise(kept)) <= 2
