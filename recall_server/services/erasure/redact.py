@@ -77,13 +77,15 @@ EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "tu
 @dataclass(frozen=True)
 class _Cut:
     """The passages of the texts: the ids of `all`, findable or not; those that are `touched` in
-    words, headings or labels; and their entries in the index `before` and `after`.
+    words, headings or labels; their entries in the index `before` and `after`; and those whose
+    entries go, `gone`.
     """
 
     all: list[str] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     before: dict[str, Findable] = field(default_factory=dict)
     after: dict[str, Findable] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,9 @@ async def planned(
     )
     remain = partial(_what_remains, affected.spans, redacted_turns, hides, hidden)
     cut = await asyncio.to_thread(_cut, affected, texts, remain)
-    gone = cut.touched | {i for i, one in cut.before.items() if one != cut.after.get(i)}
     # A piece before may have erased entries.
-    gone = gone & cut.after.keys() | await tx.words.entered(gone)
-    found = await tx.findables.found([*cut.before, *memories])
+    gone = cut.gone & cut.after.keys() | await tx.words.entered(cut.gone)
+    found = await tx.findables.found([*gone, *memories])
     words = await tx.findables.memories([*found & memories.keys()])
     words |= {i: cut.before[i] for i in gone & cut.before.keys() & found}
     again: SpokenTurns = {}
@@ -262,6 +263,8 @@ def _cut(
         cut.before.update(findable_passages(text))
         if text.id not in affected.whole:
             cut.after.update(findable_passages(remain(text)))
+    cut.gone.update(cut.touched)
+    cut.gone.update(i for i, one in cut.before.items() if one != cut.after.get(i))
     return cut
 
 

@@ -178,12 +178,12 @@ async def restored(tx: Transaction, memory_id: str) -> Restored:
         (row["episode_id"], span(row)) for row in await tx.erasures.hidden_by([memory_id])
     )
 
-    def shown(episode: Episode) -> Episode:
+    def remembered(episode: Episode) -> Episode:
         left = Counter(episode.forgotten) - Counter(hides.get(episode.id, ()))
         return replace(episode, forgotten=tuple(left.elements()))
 
     texts = {one.episode_id for one in words}
-    return Restored(words, await indexing.prepared(tx, (), [memory_id], texts, shown))
+    return Restored(words, await indexing.prepared(tx, (), [memory_id], texts, remembered))
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Quarantine:
         job_id = self.runtime.new_id("job")
         # Releasing the turn and extracting its memories are one change.
         context.entry.part_of = job_id
-        shown = partial(_shown, item_id)
+        released = partial(_released, item_id)
 
         async def plan(tx: Transaction) -> indexing.Prepared:
             place = await tx.quarantine.place(item_id)
@@ -87,7 +87,7 @@ class Quarantine:
                 raise ReviewNotFound
             if place.decided.state is not Held.HELD:
                 _same(place, Held.RELEASED)
-            return await indexing.prepared(tx, (), (), [episode_of(item_id)], shown)
+            return await indexing.prepared(tx, (), (), [episode_of(item_id)], released)
 
         async def write(tx: Transaction, index: indexing.Prepared) -> None:
             now = await tx.moment()
@@ -475,7 +475,7 @@ def _same(place: Place, state: Held) -> None:
         )
 
 
-def _shown(item_id: str, episode: Episode) -> Episode:
+def _released(item_id: str, episode: Episode) -> Episode:
     """Return a text as it is once this turn is released."""
     return replace(
         episode,

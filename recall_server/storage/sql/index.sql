@@ -109,8 +109,10 @@ WITH given AS MATERIALIZED (
 UPDATE terms SET found = given_found FROM given
 WHERE namespace = given_namespace AND term = given_term
 -- in: postgres
-UPDATE terms SET found = g ->> 1 FROM jsonb_array_elements(:lists) AS g
-WHERE namespace = :namespace AND term = g ->> 0
+-- All are there: so each is looked up by its key, where UPDATE would read all terms.
+INSERT INTO terms (namespace, term, documents, last_slot, found)
+SELECT :namespace, g ->> 0, 0, 0, g ->> 1 FROM jsonb_array_elements(:lists) AS g
+ON CONFLICT (namespace, term) DO UPDATE SET found = excluded.found
 
 -- query: put_closed_lists
 -- Each row has a term, the slot and the closed list.
@@ -123,8 +125,10 @@ WITH given AS MATERIALIZED (
 UPDATE postings SET found = given_found FROM given
 WHERE namespace = given_namespace AND term = given_term AND slot = given_slot
 -- in: postgres
-UPDATE postings SET found = g ->> 2 FROM jsonb_array_elements(:lists) AS g
-WHERE namespace = :namespace AND term = g ->> 0 AND slot = CAST(g ->> 1 AS bigint)
+INSERT INTO postings (namespace, term, slot, found)
+SELECT :namespace, g ->> 0, CAST(g ->> 1 AS bigint), g ->> 2
+FROM jsonb_array_elements(:lists) AS g
+ON CONFLICT (namespace, term, slot) DO UPDATE SET found = excluded.found
 
 -- query: drop_empty_lists
 DELETE FROM postings WHERE namespace = :namespace AND term IN (:terms...) AND found = ''
@@ -173,10 +177,11 @@ UPDATE terms SET documents = documents - CAST(c.value AS bigint) FROM jsonb_each
 WHERE namespace = :namespace AND term = c.key
 
 -- query: drop_unused_terms
+-- Not EXISTS: Postgres would read all lists of the namespace for it.
 DELETE FROM terms
 WHERE namespace = :namespace AND term IN (:terms...) AND documents <= 0 AND found = ''
-  AND NOT EXISTS (
-    SELECT 1 FROM postings p WHERE p.namespace = :namespace AND p.term = terms.term)
+  AND (SELECT TRUE FROM postings p
+    WHERE p.namespace = :namespace AND p.term = terms.term LIMIT 1) IS NULL
 
 -- query: statistics
 -- The statistics of the namespace, with a row for each requested term that it has.
@@ -363,7 +368,8 @@ ON CONFLICT (namespace, model, item_id, document)
 DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
 
 -- query: copy_vectors
--- Copies the vectors of the last entry of each of these items to its findable entry.
+-- Copies the vectors of the last entry of each of these items to its findable entry. CROSS JOIN
+-- fixes the order: SQLite would go through all vectors by their slots.
 INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, document, version)
 SELECT e.namespace, e.model, e.item_id, e.vector, e.code,
   row_number() OVER (PARTITION BY e.model ORDER BY d.slot) + (
@@ -371,9 +377,10 @@ SELECT e.namespace, e.model, e.item_id, e.vector, e.code,
     WHERE o.namespace = :namespace AND o.model = e.model),
   d.slot, n.index_version
 FROM namespaces n
-JOIN documents d ON d.namespace = n.namespace
-JOIN embeddings e ON e.namespace = n.namespace AND e.item_id = d.item_id
-WHERE n.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.document = (
+CROSS JOIN documents d INDEXED BY documents_by_item
+CROSS JOIN embeddings e
+WHERE n.namespace = :namespace AND d.namespace = :namespace AND d.item_id IN (:ids...)
+  AND d.findable AND e.namespace = :namespace AND e.item_id = d.item_id AND e.document = (
   SELECT max(l.document) FROM embeddings l
   WHERE l.namespace = :namespace AND l.model = e.model AND l.item_id = e.item_id)
 ON CONFLICT (namespace, model, item_id, document) DO NOTHING

@@ -67,6 +67,8 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
         "first": 0,
         "last": 9,
     },
+    "drop_empty_lists": {"terms": ["quokka", "word7", "@ann"]},
+    "copy_vectors": {"ids": IDS},
     "close_lists": {"terms": ["quokka", "word7", "@ann"]},
     "memories_with_terms": {"shared": Document(dict.fromkeys(SLOTS, 2)), "limit": 20},
     "hide_documents": {"ids": IDS, "now": NOON},
