@@ -179,6 +179,114 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "tasks-change-all",
+        "that a task makes so many changes of one text",
+        "recall_server.services.tasks.consolidate:Consolidate._plans",
+        Argument("Settling", "changes_max", "None"),
+        (
+            "tests/security/test_text_pieces.py::test_a_task_makes_so_many_changes_and_says_how_far_it_has_read[sqlite]",
+        ),
+    ),
+    Breakage(
+        "tasks-read-all",
+        "that a task reads no further once it has enough",
+        "recall_server.services.tasks.consolidate:Consolidate._passages",
+        Never("changes_max"),
+        (
+            "tests/security/test_text_pieces.py::test_a_task_reads_no_further_passage_once_it_has_enough[sqlite]",
+        ),
+    ),
+    Breakage(
+        "lines-at-once",
+        "that an import writes so many lines at once",
+        "recall_server.services.transfer.importing:_batches",
+        Never("BATCH_LINES"),
+        (
+            "tests/security/test_text_pieces.py::test_an_import_writes_so_many_lines_at_once[sqlite]",
+        ),
+    ),
+    Breakage(
+        "settled-at-once",
+        "that an import settles some memories at a time",
+        "recall_server.services.transfer.importing:Import.take",
+        Argument("batches", 1, "len(new) or 1"),
+        (
+            "tests/security/test_text_pieces.py::test_an_import_reads_and_cuts_no_text_under_the_lock[sqlite]",
+        ),
+    ),
+    Breakage(
+        "revoked-at-once",
+        "that a revocation ends tasks of so many bytes at once",
+        "recall_server.storage.tables.tasks:_fitting",
+        Body("return [row['id'] for row in rows]"),
+        (
+            "tests/security/test_ending.py::test_a_revocation_reads_so_many_bytes_of_tasks_and_a_job_ends_the_others[sqlite]",
+        ),
+    ),
+    Breakage(
+        "forgotten-at-once",
+        "that a text is forgotten piece by piece",
+        "recall_server.services.memory.texts:Texts._forget_some",
+        Argument("of_episode_alone", 1, "self.at_once * 99"),
+        (
+            "tests/security/test_text_pieces.py::test_pieces_forget_together_what_one_would_and_one_undo_takes_them_back[sqlite]",
+        ),
+    ),
+    Breakage(
+        "space-freed-in-vain",
+        "that an extraction is tried again when an erasure has freed space",
+        "recall_server.services.erasure.redact:write",
+        Without("requeue_without_space"),
+        (
+            "tests/security/test_quota.py::test_an_extraction_without_space_is_done_once_some_is_freed[sqlite]",
+        ),
+    ),
+    Breakage(
+        "erased-at-once",
+        "that a long text is erased in pieces",
+        "recall_server.services.erasure.redact:planned",
+        Argument("pieces", 0, "sys.maxsize"),
+        (
+            "tests/security/test_erasure_pieces.py::test_nobody_sees_half_of_a_text_whose_container_is_being_erased[sqlite]",
+        ),
+    ),
+    Breakage(
+        "half-erased-and-shown",
+        "that nobody sees what is in a container that is being erased",
+        "recall_server.services.erasure.eraser:PartTargets.close",
+        Without("close_container"),
+        (
+            "tests/security/test_erasure_pieces.py::test_nobody_sees_half_of_a_text_whose_container_is_being_erased[sqlite]",
+        ),
+    ),
+    Breakage(
+        "erased-as-planned",
+        "that pieces of an erasure are planned anew if something has changed since",
+        "recall_server.services.erasure.eraser:Eraser._run_part",
+        Without("expect"),
+        (
+            "tests/security/test_erasure_pieces.py::test_what_changes_between_two_pieces_is_erased_too[sqlite]",
+        ),
+    ),
+    Breakage(
+        "stored-digests-forgotten",
+        "that an erasure goes on although others write all the time",
+        "recall_server.services.erasure.eraser:PartTargets.written",
+        Body("return None"),
+        (
+            "tests/security/test_erasure_pieces.py::test_an_erasure_ends_although_others_write_all_the_time[sqlite-container]",
+        ),
+    ),
+    Breakage(
+        "held-one-by-one",
+        "that the turns of a text are stored with one statement",
+        "recall_server.storage.tables.episodes:Quarantine.hold",
+        Instead("grouped", "{(*why, item_id): [item_id] for item_id, why in reasons.items()}"),
+        (
+            "tests/security/test_held_turns.py::test_many_held_turns_are_stored_with_few_statements[sqlite]",
+        ),
+    ),
+    Breakage(
         "nobody-waits-for-a-plan",
         "that those wait who change a namespace while a large change is planned again and again",
         "recall_server.domain.fairness:Gates.passed",
@@ -208,7 +316,7 @@ BREAKAGES = (
     Breakage(
         "erased-and-read-again",
         "that an erasure reads nothing again that has not changed, while all writers of SQLite wait",
-        "recall_server.services.erasure.eraser:Named._read",
+        "recall_server.services.erasure.lookups:Named._read",
         Never("_epoch", "_event"),
         (
             "tests/security/test_erasure.py::test_what_has_not_changed_since_is_not_read_again_before_others_wait[sqlite]",

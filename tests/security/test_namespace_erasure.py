@@ -14,8 +14,9 @@ from recall_server.application import Application
 from recall_server.domain.errors import BeingErased, ErasedContent, Unauthenticated
 from recall_server.domain.ids import Namespace
 from recall_server.integrations.keys import verified
-from recall_server.services.erasure.eraser import Batch, Limits
+from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.erasure.lookups import Batch
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.erasure import Erasures

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.conversation import (
     remember,
 )
 from tests.support.counted import counted, interrupted
+from tests.support.erasure import rows, select
 from tests.support.runtime import NOON, Clock
 from tests.support.statements import Stating, cities, tell
 from tests.support.transfer import BOB, exported, line_of, taken_in
@@ -314,3 +316,58 @@ async def test_an_import_reads_and_cuts_no_text_under_the_lock(
     assert not {texts.sql, texts.unlimited} & {*counts.under_lock}
     settled = [one.counts["superseded"] for one in book if "superseded" in one.counts]
     assert sorted(settled) == [1, 2, 2]
+
+
+async def test_no_text_is_read_under_the_lock_to_forget_and_restore_what_is_said_in_it(
+    open_app: Open,
+) -> None:
+    """A memory may cite a hundred long ones. Control: search finds neither the memory nor the words
+    in between, and both afterwards.
+    """
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for _ in range(3):
+            await tell(application, "Zoe: Ana lives in Anatown. Moss is green.")
+        (memory,) = await memories(application)
+        cited = await select(application.store, "SELECT episode_id FROM citations")
+        before = await present(application)
+        recall = application.services.recall
+        with counted(application) as counts:
+            await recall.forget(context(application), memory.id)
+            hits = (await recall.search(context(application), Query("Anatown"))).hits
+            moss = (await recall.search(context(application), Query("moss"))).hits
+            kept = await same(application)
+            await recall.restore(context(application), memory.id)
+        queries = load(application.store.engine)
+        after = await present(application)
+        assert await same(application)
+
+    assert len(cited) == 3
+    read = {queries[name].sql for name in ("episodes_by_id", "turns_of_episodes")}
+    assert not read & {*counts.under_lock}
+    assert kept
+    assert not any("Anatown" in one.item.text for one in hits)
+    assert "Moss" in moss[0].item.text
+    assert after == before
+
+
+async def test_an_import_writes_so_many_lines_at_once(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: all texts come."""
+    monkeypatch.setattr(importing, "BATCH_LINES", 2)
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for one in WHO:
+            await tell(application, f"Zoe: {one} lives in {one}town.")
+        file, kept = await exported(application), [0]
+
+        async def look() -> None:
+            kept.append((await rows(application.store, BOB))["episodes"])
+
+        with interrupted(application, None, look, times=99):
+            await taken_in(application, file, BOB)
+        kept.append((await rows(application.store, BOB))["episodes"])
+
+    assert kept[-1] == len(WHO)
+    assert max(b - a for a, b in pairwise(kept)) <= 2

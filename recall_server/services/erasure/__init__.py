@@ -32,6 +32,7 @@ from recall_server.services.auth import token_hash
 from recall_server.services.erasure.eraser import Eraser, Targets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import signed_receipt
+from recall_server.services.memory import commit
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import PURGE, Hold
 
@@ -184,22 +185,27 @@ class Erase:
         storable(what)
         namespace, entry = context.namespace, context.entry
         request = Noted(self.runtime.new_id("ers"), namespace, kind, what, scope)
-        targets = self.eraser.targets(request)
-        found = await targets.scan(self.store.autocommit(namespace))
+        targets, tables = self.eraser.targets(request), self.store.autocommit(namespace)
+        known = await tables.words.statistics()
         if dry_run:
-            if not found:
+            if not await targets.scan(tables):
                 raise MemoryNotFound
             entry.counts |= targets.counts
             return Erased(kind, targets.counts, targets=_targeted(targets))
         purged_at = await self.store.autocommit(None).server.purged_at()
-        async with self.store.transaction(namespace, entry=entry, erasing=True, locked=True) as tx:
-            if not await targets.scan(tx):
+
+        async def write(tx: Transaction, found: bool) -> Erased:
+            if not found:
                 raise MemoryNotFound
+            await targets.refresh(tx)
             await refuse_held(tx)
             if kind is Kind.NAMESPACE:
                 await tx.audit.require(entry)
                 entry.ends_caller = True
-            erased = await self._begin(tx, entry, request, targets, purged_at)
+            return await self._begin(tx, entry, request, targets, purged_at)
+
+        made = commit.Planned(known, await targets.plan(tables))
+        erased = await commit.written(self.store, context, made, targets.plan, write)
         self._after(namespace)
         return erased
 
@@ -270,7 +276,7 @@ class Erase:
         due_at = now if large or purged_at is None else max(now, purged_at + self.purge_interval)
         payload = {"erasure_id": request.id}
         await tx.jobs.add(self.runtime.new_id("job"), PURGE, payload, now, due_at=due_at)
-        entry.ids.append(request.id)
+        entry.ids[:] = [request.id]
         entry.counts |= {**counts, "tokens_revoked": revoked}
         return Erased(
             request.kind, counts, request.id, revoked, _targeted(targets), receipt, secret

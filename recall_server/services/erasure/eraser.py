@@ -7,280 +7,47 @@ erased, so after a crash the job continues where it was.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import structlog
 
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Span, texts_in
+from recall_server.domain.episode import texts_in
 from recall_server.domain.erasure import (
     QUOTE_TERMS_MIN,
     TURN_TERMS_MIN,
     Digests,
+    ErasedText,
     Kind,
     Subject,
     as_read,
     distinctive,
 )
+from recall_server.domain.errors import Stale
 from recall_server.domain.ids import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.ledger import Ledger, Noted
-from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected, restore_turns
+from recall_server.services.erasure.lookups import (
+    ALL,
+    NONE_YET,
+    Batch,
+    Container,
+    Item,
+    Lookup,
+    Named,
+)
+from recall_server.services.erasure.pieces import Affected, Piece
+from recall_server.services.erasure.redact import Redaction, restore_turns
+from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.erasure import Erasure, Table, TaskDocuments
+from recall_server.storage.tables.erasure import Erasure, TaskDocuments
 from recall_server.storage.tables.registry import Part
-
-
-@dataclass(frozen=True)
-class Batch:
-    """How much one transaction erases: `items` texts or memories, with about `rows` rows."""
-
-    items: int
-    rows: int
-
-
-ALL = Batch(2**31 - 1, 2**31 - 1)
-NONE_YET = Batch(0, 0)
-
-
-class Lookup(ABC):
-    """Finds the target of an erasure; later calls cost less than the first."""
-
-    async def size(self, tx: Transaction) -> Mapping[str, int]:  # noqa: ARG002
-        """Return the number of rows by table, if they can be counted without reading them."""
-        return {}
-
-    @abstractmethod
-    async def find(self, tx: Transaction, batch: Batch) -> Affected | None:
-        """Return the first batch of the target, without what rests on it; None if there is no
-        such thing.
-        """
-
-    def erased(self, affected: Affected) -> None:  # noqa: B027
-        """Note that these rows are erased in the transaction that has found them."""
-
-
-@dataclass
-class Item(Lookup):
-    """One memory in any state, or one turn, by its id. It is erased whole, whatever the batch."""
-
-    id: str
-
-    async def find(self, tx: Transaction, batch: Batch) -> Affected | None:  # noqa: ARG002
-        affected = Affected()
-        affected.memories = {row["id"]: row for row in await tx.erasures.memories_of([self.id])}
-        if affected.memories:
-            await _add_citations(tx, affected)
-        elif turn := await tx.erasures.turn(self.id):
-            affected.add(turn["episode_id"], span(turn))
-        elif lost := await tx.erasure_scan.lost(self.id):
-            _add_lost(affected, lost)
-        else:
-            return None
-        return affected
-
-
-@dataclass
-class Container(Lookup):
-    """A container, or its content when an erasure began: first its texts, then its memories."""
-
-    name: str
-    erasure_id: str
-
-    async def size(self, tx: Transaction) -> Mapping[str, int]:
-        return await tx.erasure_scan.size(self.name)
-
-    async def find(self, tx: Transaction, batch: Batch) -> Affected:
-        affected = Affected(container=self.name)
-        texts = await self._ids(tx, "episodes", batch)
-        affected.last = len(texts) < batch.items
-        if texts and batch is not ALL:
-            some = await tx.erasure_scan.up_to(texts, batch.rows)
-            affected.last = affected.last and len(some) == len(texts)
-            texts = some
-        for episode, turns in await tx.erasures.episodes_of(texts):
-            affected.take(episode, turns)
-        if affected.last:
-            memories = await self._ids(tx, "memories", batch)
-            affected.last = len(memories) < batch.items
-            rows = await tx.erasures.memories_of(memories)
-            affected.memories = {row["id"]: row for row in rows}
-        return affected
-
-    async def _ids(self, tx: Transaction, table: Table, batch: Batch) -> list[str]:
-        return await tx.erasure_scan.in_container(
-            table, self.name, erasure_id=self.erasure_id, limit=batch.items
-        )
-
-
-@dataclass
-class _Read:
-    """Remembers which rows of a table were read, so that later calls read only new ones."""
-
-    table: Table
-    _ids: set[str] = field(default_factory=set)
-    _last: str = ""
-
-    async def more(
-        self, tx: Transaction, *, erased: bool, again: Collection[str]
-    ) -> AsyncIterator[Sequence[Row]]:
-        """Yield the rows that were not read yet, and those of `again` that were; `erased`: some may
-        have been deleted since.
-        """
-        async for page in tx.erasure_scan.rows(self.table, self._ids.intersection(again)):
-            yield page
-        async for page in tx.erasure_scan.pages(self.table, self._last):
-            self._last = page[-1]["id"]
-            self._ids |= {row["id"] for row in page}
-            yield page
-        # New rows may have ids that sort before the last one. A changed count reveals them, unless
-        # rows were deleted too.
-        if erased or await tx.erasure_scan.count(self.table) != len(self._ids):
-            present = set(await tx.erasure_scan.ids(self.table))
-            new = present - self._ids
-            self._ids = present
-            async for page in tx.erasure_scan.rows(self.table, new):
-                yield page
-
-    def deleted(self, ids: Iterable[str]) -> None:
-        self._ids.difference_update(ids)
-
-
-class _Marks(NamedTuple):
-    """The spans at which a text names the subject, and whether its labels name it."""
-
-    spans: frozenset[Span]
-    labels: bool
-
-
-@dataclass
-class Named(Lookup):
-    """All that names a subject. No index has every name, so the whole namespace is read once. Only
-    an erasure changes the words of rows that were read, and it adds no name. A relabel may add a
-    name to their labels, so relabelled rows are read again.
-    """
-
-    subject: Subject
-    _memories: _Read = field(default_factory=lambda: _Read("memories"))
-    _episodes: _Read = field(default_factory=lambda: _Read("episodes"))
-    _naming: set[str] = field(default_factory=set)
-    _labelled: set[str] = field(default_factory=set)
-    _marks: dict[str, _Marks] = field(default_factory=dict)
-    _lost: dict[str, dict[str, Any]] | None = None
-    _epoch: int | None = None
-    _event: int | None = None
-
-    async def find(self, tx: Transaction, batch: Batch) -> Affected:
-        await self._read(tx)
-        affected = Affected(self.subject)
-        known = (self._naming, self._labelled, self._marks)
-        naming, labelled, marked = (sorted(ids)[: batch.items] for ids in known)
-        affected.last = all(len(ids) <= batch.items for ids in known)
-        affected.labelled = set(labelled)
-        affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
-        await _add_citations(tx, affected)
-        _add_lost(affected, {i: self._lost[i] for i in naming if self._lost and i in self._lost})
-        if marked:
-            await asyncio.to_thread(self._add_marks, affected, marked)
-        texts = [one for one in marked if self._marks[one].labels]
-        for episode, turns in await tx.erasures.episodes_of(texts):
-            affected.episodes[episode["id"]] = (episode, turns)
-        # A memory that this batch only relabels must still be erased if its words name the subject.
-        affected.batch = {*naming, *marked}
-        return affected
-
-    def erased(self, affected: Affected) -> None:
-        self._naming -= affected.batch | affected.memories.keys()
-        self._labelled -= affected.batch | affected.memories.keys() | affected.labelled
-        for episode_id in self._marks.keys() & affected.batch:
-            del self._marks[episode_id]
-        self._memories.deleted(affected.memories)
-        # That of this erasure: nobody else erases, as the transaction has the lock.
-        self._epoch = (self._epoch or 0) + 1
-
-    async def _read(self, tx: Transaction) -> None:
-        epoch, event = await tx.erasure_scan.moment()
-        if (epoch, event) == (self._epoch, self._event):
-            return  # every change of a memory or a text is an event
-        erased, self._epoch = epoch != self._epoch, epoch
-        again = set[str]()
-        if self._event is not None and self._event != event:
-            again = await tx.erasure_scan.relabelled(self._event)
-        self._event = event
-        self._naming -= again
-        self._labelled -= again
-        for episode_id in self._marks.keys() & again:
-            del self._marks[episode_id]
-        if self._lost is None:
-            self._lost = await tx.erasure_scan.lost()
-            for ids in await asyncio.to_thread(self._named_in, [*self._lost.values()]):
-                self._naming |= ids
-        async for page in self._memories.more(tx, erased=erased, again=again):
-            naming, labelled = await asyncio.to_thread(self._named_in, page)
-            self._naming |= naming
-            self._labelled |= labelled
-        if erased and self._marks:
-            # Read the marked texts again: they may have been deleted or redacted since.
-            texts = await tx.erasures.episodes_of(self._marks)
-            self._marks = await asyncio.to_thread(self._marked, texts)
-        async for page in self._episodes.more(tx, erased=erased, again=again):
-            texts = await tx.erasures.with_turns(page)
-            self._marks |= await asyncio.to_thread(self._marked, texts)
-
-    def _named_in(self, memories: Sequence[Row]) -> tuple[set[str], set[str]]:
-        """Return the ids of memories that name the subject in their words, and in their labels."""
-        named = self.subject.named
-        labels = MEMORIES.labels_of
-        return (
-            {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))},
-            {row["id"] for row in memories if named(*labels(row).values())},
-        )
-
-    def _add_marks(self, affected: Affected, marked: Iterable[str]) -> None:
-        for episode_id in marked:
-            for where in self._marks[episode_id].spans:
-                affected.add(episode_id, where)
-
-    def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
-        """Return the marks of those texts that name the subject."""
-        named, found = self.subject.named, {}
-        for episode, turns in texts:
-            text, labels = episode["text"], [*EPISODES.labels_of(episode).values()]
-            sessions = [turn["session"] for turn in turns]
-            labels += [episode["idempotency_key"], *sessions]
-            speakers = [turn["speaker"] for turn in turns]
-            if not self.subject.may_be_in(as_read([text, labels, speakers])):
-                continue
-            spans = {
-                span(turn)
-                for turn in turns
-                if named(turn["speaker"], text[turn["span_start"] : turn["span_end"]])
-            }
-            spans |= {*self.subject.places(text)}
-            in_labels = named(*labels)
-            if spans or in_labels:
-                found[episode["id"]] = _Marks(frozenset(spans), in_labels)
-        return found
-
-
-async def _add_citations(tx: Transaction, affected: Affected) -> None:
-    for row in await tx.erasures.citations(affected.memories):
-        affected.add(row["episode_id"], span(row))
-
-
-def _add_lost(affected: Affected, lost: Mapping[str, dict[str, Any]]) -> None:
-    """Add memories whose rows are lost, with the words that they rested on."""
-    affected.memories |= lost
-    for row in lost.values():
-        for episode_id, start, end in row["cited"]:
-            affected.add(episode_id, Span(start, end))
 
 
 @dataclass(frozen=True)
@@ -355,6 +122,10 @@ def _holding(sought: _Sought, tasks: Iterable[TaskDocuments]) -> set[str]:
 log = structlog.get_logger()
 
 
+# About a tenth of a second on PostgreSQL.
+BATCH = Batch(items=50, rows=250)
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much one transaction erases. That of a call: `rows_at_once_max` rows, for which others
@@ -364,7 +135,7 @@ class Limits:
 
     rows_at_once_max: int = 2_000
     rows_max: int = 1_000
-    batch: Batch = Batch(items=50, rows=500)
+    batch: Batch = BATCH
 
     def exceeded_by(self, counts: Mapping[str, int]) -> bool:
         """True if these are too many rows for the transaction of the call."""
@@ -394,6 +165,9 @@ class PartTargets:
     affected: Affected = field(default_factory=Affected)
     _size: Mapping[str, int] | None = None
     _tasks: _Tasks = field(default_factory=_Tasks)
+    _sought: _Sought = field(default_factory=_Sought)
+    _redaction: Redaction | None = None
+    _stored: set[ErasedText] = field(default_factory=set)
 
     async def find(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
         """Return all targets of a batch as of now; None if there is no such thing. A task outside
@@ -407,28 +181,43 @@ class PartTargets:
         # A lost memory may have cited a text that was erased since.
         for gone in affected.spans.keys() - affected.episodes.keys():
             del affected.spans[gone]
-        others = {
-            row["memory_id"]
-            for row in await tx.erasures.citations_in(affected.spans)
-            if affected.touches(row["episode_id"], span(row))
-        } - set(affected.memories)
+        cited = await tx.erasures.citations_in(affected.spans)
+        others = await asyncio.to_thread(_resting_on, affected, cited)
         affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
         if affected.episodes or affected.memories:
-            sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
+            self._sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
             # They are counted several times from now on, on the event loop.
             await asyncio.to_thread(affected.turns)
         else:
-            sought = _Sought.after(affected, self.scope)
-        affected.tasks = await self._tasks.holding(tx, sought)
+            self._sought = _Sought.after(affected, self.scope)
+        affected.tasks = await self._tasks.holding(tx, self._sought)
         return affected
 
     async def scan(self, tx: Transaction) -> bool:
         """Find the targets, or what has changed since; False if there is no such thing."""
+        self._redaction = None
         if self._size is None:
             self._size = await self.lookup.size(tx)
         found = await self.find(tx, NONE_YET if self.eraser.limits.exceeded_by(self._size) else ALL)
         self.affected = found or Affected()
         return found is not None
+
+    async def plan(self, tx: Transaction) -> bool:
+        """`scan`, and compute what a small erasure writes."""
+        found = await self.scan(tx)
+        if not self.eraser.limits.exceeded_by(self.counts):
+            self._redaction = await redact.planned(tx, self.affected, self.eraser.digests)
+        return found
+
+    async def refresh(self, tx: Transaction) -> None:
+        """Find the tasks that hold the targets now. All else must be as it was planned."""
+        await self._find_tasks(tx, self.affected)
+
+    async def _find_tasks(self, tx: Transaction, affected: Affected) -> None:
+        before, affected.tasks = affected.tasks, await self._tasks.holding(tx, self._sought)
+        if affected.tasks != before:
+            given = await redact.digests_given(tx, affected, self.eraser.digests)
+            await tx.erasures.remember(given)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -443,30 +232,59 @@ class PartTargets:
         """
         first = await self.find(tx, NONE_YET)
         assert first is not None
-        await self._apply(tx, first)
+        await self._apply(tx, await redact.planned(tx, first, self.eraser.digests))
         if first.container:
             await tx.erasures.close_container(erasure_id, first.container)
         return 0
 
     async def erase_at_once(self, tx: Transaction) -> int:
         """Erase all that was found. Return how many tokens were revoked."""
-        await self._apply(tx, self.affected)
+        found = self._redaction
+        if found is None:
+            found = await redact.planned(tx, self.affected, self.eraser.digests)
+        await self._apply(tx, found)
         return 0
 
-    async def erase_batch(self, tx: Transaction) -> Step:
-        found = await self.find(tx, self.eraser.limits.batch) or Affected()
-        rows = sum(found.counts().values())
-        if rows or found.batch or found.labelled:
-            await self._apply(tx, found)
-        return Step(rows, found.last)
+    async def _apply(self, tx: Transaction, redaction: Redaction) -> None:
+        for piece in redaction.pieces:
+            await self._write(tx, redaction, piece)
 
-    async def _apply(self, tx: Transaction, affected: Affected) -> None:
-        runtime = self.eraser.runtime
+    async def next_batch(self, tx: Transaction) -> Redaction:
+        """Return the next batch to erase, in pieces."""
+        batch, digests = self.eraser.limits.batch, self.eraser.digests
+        found = await self.find(tx, batch) or Affected()
+        return await redact.planned(tx, found, digests, batch.rows, self._stored)
+
+    def written(self, piece: Piece) -> None:
+        """Note that a piece is committed. Digests leave no trace in what is still to be erased."""
+        self._stored.update(piece.digests)
+
+    async def write_piece(self, tx: Transaction, redaction: Redaction, piece: Piece) -> Step:
+        """Write a piece, which must be planned with all as it is now."""
+        affected = redaction.affected
+        rows = piece.rows
+        if piece.texts:
+            before = sum(one.rows for one in redaction.pieces if not one.texts)
+            rows = sum(affected.counts().values()) - before
+            await self._find_tasks(tx, affected)
+        await self._write(tx, redaction, piece)
+        return Step(rows, affected.last and piece is redaction.pieces[-1])
+
+    async def _write(self, tx: Transaction, redaction: Redaction, piece: Piece) -> None:
+        affected, runtime = redaction.affected, self.eraser.runtime
         now = runtime.now()
-        left = await redact.apply(tx, affected, self.eraser.digests, now)
-        self.lookup.erased(affected)
-        await restore_turns(tx, left, runtime.new_id, now)
-        await promise_vectors(tx, runtime, affected.episodes.keys() - affected.whole)
+        await redact.write(tx, redaction, piece, now)
+        if piece.texts:
+            await restore_turns(tx, redaction.again, runtime.new_id, now)
+            await promise_vectors(tx, runtime, affected.episodes.keys() - affected.whole)
+
+
+def _resting_on(affected: Affected, citations: Iterable[Row]) -> set[str]:
+    """Return the other memories that cite words which are erased."""
+    touching = {
+        row["memory_id"] for row in citations if affected.touches(row["episode_id"], span(row))
+    }
+    return touching - affected.memories.keys()
 
 
 @dataclass
@@ -487,6 +305,13 @@ class NamespaceTargets:
         if not self.eraser.limits.exceeded_by(self.counts):
             self.counts = await tx.erasures.counts()
         return True
+
+    async def plan(self, tx: Transaction) -> bool:
+        """`scan`: a small namespace is read in the transaction that erases it."""
+        return await self.scan(tx)
+
+    async def refresh(self, tx: Transaction) -> None:
+        """Do nothing: tasks are counted with the other rows."""
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:  # noqa: ARG002
         """End all work for the namespace and refuse all its tokens."""
@@ -563,15 +388,73 @@ class Eraser:
         assert erasure.sealed is not None
         namespace, rows = erasure.namespace, 0
         targets = self.targets(self.ledger.opened(erasure.sealed), begun=True)
-        while True:
-            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
-                step = await targets.erase_batch(tx)
-                if step.last:
-                    await tx.erasures.end_erasing(erasure.id)
+
+        def done(step: Step) -> None:
+            nonlocal rows
             self.store.forget(namespace)
             if step.rows:
                 rows += step.rows
                 on_progress(rows)
-            if step.last:
-                break
+
+        if isinstance(targets, PartTargets):
+            await self._run_part(erasure, targets, done)
+        else:
+            await self._run_namespace(erasure, targets, done)
         log.info("rows_erased", erasure=erasure.id, kind=erasure.kind, rows=rows)
+
+    async def _run_namespace(
+        self, erasure: Erasure, targets: NamespaceTargets, done: Callable[[Step], None]
+    ) -> None:
+        step = Step(0, last=False)
+        while not step.last:
+            async with self._changing(erasure) as tx:
+                step = await targets.erase_batch(tx)
+                await self._ended(tx, erasure, step)
+            done(step)
+
+    async def _run_part(
+        self, erasure: Erasure, targets: PartTargets, done: Callable[[Step], None]
+    ) -> None:
+        """Erase batch by batch. Each is planned without a lock, and if others change the namespace
+        before all its pieces are written, planned anew.
+        """
+        step, tries = Step(0, last=False), 0
+        while not step.last:
+            async with AsyncExitStack() as alone:
+                if tries >= PLANS_MAX:
+                    await alone.enter_async_context(self.store.locking.closed(erasure.namespace))
+                if tries == 2 * PLANS_MAX:
+                    # Another process writes all the time.
+                    async with self._changing(erasure) as tx:
+                        redaction = await targets.next_batch(tx)
+                        step = await targets.write_piece(tx, redaction, redaction.pieces[0])
+                        await self._ended(tx, erasure, step)
+                    targets.written(redaction.pieces[0])
+                    done(step)
+                    continue
+                tables = self.store.autocommit(erasure.namespace)
+                known = await tables.words.statistics()
+                redaction = await targets.next_batch(tables)
+                try:
+                    for piece in redaction.pieces:
+                        async with self._changing(erasure) as tx:
+                            await tx.words.expect(known, Stale)
+                            step = await targets.write_piece(tx, redaction, piece)
+                            await self._ended(tx, erasure, step)
+                            known = await tx.words.statistics()
+                        # Others of the namespace wait for one piece at most.
+                        await alone.aclose()
+                        tries = min(tries, PLANS_MAX)
+                        targets.written(piece)
+                        done(step)
+                except Stale:
+                    tries += 1
+                else:
+                    targets.lookup.erased(redaction.affected, known.erase_epoch)
+
+    def _changing(self, erasure: Erasure) -> AbstractAsyncContextManager[Transaction]:
+        return self.store.transaction(erasure.namespace, erasing=True, locked=True)
+
+    async def _ended(self, tx: Transaction, erasure: Erasure, step: Step) -> None:
+        if step.last:
+            await tx.erasures.end_erasing(erasure.id)

@@ -4,18 +4,32 @@ all that rests on either.
 
 import asyncio
 import hashlib
+import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from recall_server.domain.episode import Citation, Episode, Span, episode_of, passage_id, turn_id
+from recall_server.domain.episode import (
+    Citation,
+    Episode,
+    Span,
+    episode_of,
+    passage_id,
+    turn_id,
+    turn_of,
+)
 from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, redacted
-from recall_server.domain.ids import NONE, Namespace
+from recall_server.domain.ids import Namespace
+from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.domain.text.passages import passages
+from recall_server.services.erasure.pieces import NO_WORDS, Affected, Piece, Writes, spoken
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, grouped, span
+from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import Table
@@ -60,137 +74,144 @@ async def restore_turns(
 EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "turns", "memories"))
 
 
-@dataclass
-class Affected:
-    """All that one transaction erases.
-
-    `memories`, `spans`, `tasks`: rows of memories by id, spans of episodes, ids of whole tasks.
-    `container`, `whole`: a container, and its episodes, which are deleted with their turns.
-    `subject`: its name is erased from labels too; `labelled`: the memories with it in a label.
-    `last`: nothing is left after these.
-    `batch`: the ids from which the others were found.
+@dataclass(frozen=True)
+class _Cut:
+    """The passages of the texts: the ids of `all`, findable or not; those that are `touched` in
+    words, headings or labels; their entries in the index `before` and `after`; and those whose
+    entries go, `gone`.
     """
 
-    subject: Subject | None = None
-    container: str = NONE
-    labelled: set[str] = field(default_factory=set)
-    memories: dict[str, Row] = field(default_factory=dict)
-    spans: dict[str, set[Span]] = field(default_factory=dict)
-    episodes: dict[str, tuple[Row, list[Row]]] = field(default_factory=dict)
-    whole: set[str] = field(default_factory=set)
-    tasks: list[str] = field(default_factory=list)
-    last: bool = True
-    batch: set[str] = field(default_factory=set)
-    # Derived from the others.
-    _covered: dict[str, Covered] = field(default_factory=dict)
-    _turns: list[Row] | None = None
-
-    def take(self, episode: Row, turns: list[Row]) -> None:
-        self.whole.add(episode["id"])
-        self.episodes[episode["id"]] = (episode, turns)
-        self.add(episode["id"], Span(0, len(episode["text"])))
-
-    def add(self, episode_id: str, where: Span) -> None:
-        self.spans.setdefault(episode_id, set()).add(where)
-        self._covered.pop(episode_id, None)
-        self._turns = None
-
-    def touches(self, episode_id: str, where: Span) -> bool:
-        if episode_id not in self._covered:
-            self._covered[episode_id] = Covered(self.spans.get(episode_id, ()))
-        return episode_id in self.whole or self._covered[episode_id].touches(where)
-
-    def turns(self) -> list[Row]:
-        """Return the turns whose words or labels are erased. The first call may take long."""
-        if self._turns is None:
-            named = self.subject.named if self.subject else lambda *_: False
-            self._turns = [
-                turn
-                for episode, turns in self.episodes.values()
-                for turn in turns
-                if self.touches(episode["id"], span(turn))
-                or named(turn["speaker"], turn["session"])
-            ]
-        return self._turns
-
-    def quotes(self) -> set[str]:
-        return {
-            self.episodes[episode_id][0]["text"][one.start : one.end]
-            for episode_id, spans in self.spans.items()
-            for one in spans
-        }
-
-    def said(self) -> list[str]:
-        """Return the words of each turn that is deleted with its episode."""
-        texts = {one: self.episodes[one][0]["text"] for one in self.whole}
-        return _spoken((turn for one in texts for turn in self.episodes[one][1]), texts)
-
-    @property
-    def nothing(self) -> bool:
-        """True if no row is erased or redacted, so no index, cache or job has read one."""
-        return not (self.memories or self.labelled or self.episodes or self.tasks)
-
-    def counts(self) -> dict[str, int]:
-        return {
-            "memories": len(self.memories),
-            "episodes": len(self.episodes),
-            "spans": sum(len(spans) for spans in self.spans.values()),
-            "turns": len(self.turns()),
-            "runs": len(self.tasks),
-        }
+    all: list[str] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    before: dict[str, Findable] = field(default_factory=dict)
+    after: dict[str, Findable] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
 
-async def apply(
-    tx: Transaction, affected: Affected, digests: Digests, now: datetime
-) -> SpokenTurns:
-    """Erase the targets from texts, indexes, tasks and caches. Jobs that have read them start
-    again, and the same words are refused from now on. The rest of the texts stays findable.
+@dataclass(frozen=True)
+class Redaction:
+    """What the erasure of `affected` writes, piece by piece. It was computed before, without a
+    lock, and what it rests on must be unchanged when it is written.
 
-    Returns the turns to extract again: those outside of the container that an erased memory rested
-    on too. Without a target only the erase epoch moves, by which a row that was missed is found.
+    `left`: the entries that passages get anew, found since the `moments`. `bare`: items that lose
+    only their vectors. `hidden`: words that stay forgotten. `episodes`, `memories`: rows that are
+    overwritten; `answers`: memories whose model is named. `again`: turns to extract again.
+    """
+
+    affected: Affected
+    pieces: Sequence[Piece]
+    passages: Sequence[str] = ()
+    left: Postings = NO_WORDS
+    moments: Mapping[str, datetime] = field(default_factory=dict)
+    bare: Sequence[str] = ()
+    hidden: Mapping[str, list[Citation]] = field(default_factory=dict)
+    episodes: Sequence[Row] = ()
+    memories: Sequence[Row] = ()
+    answers: Sequence[str] = ()
+    again: SpokenTurns = field(default_factory=dict)
+
+
+async def planned(
+    tx: Transaction,
+    affected: Affected,
+    digests: Digests,
+    rows: int = sys.maxsize,
+    stored: Collection[ErasedText] = (),
+) -> Redaction:
+    """Return what erases the targets from texts, indexes, tasks and caches: in one piece, or in
+    several of about so many `rows`. `stored`: digests that need not be stored again.
     """
     if affected.nothing:
-        await tx.erasures.next_epoch()
-        return {}
-    turns = affected.turns()
+        return Redaction(affected, [Piece(texts=True)])
+    turns, memories = affected.turns(), affected.memories
     known = await asyncio.to_thread(_digests, affected, turns, digests, _namespace(tx))
-    await tx.erasures.remember(known | await _digests_given(tx, affected, digests))
-    passages, touched = await _passages(tx, affected)
-    # This comes before the words are erased: the index needs them to find an item's entries.
-    await indexing.erase_memories(tx, affected.memories)
-    left: SpokenTurns = {}
+    known |= await digests_given(tx, affected, digests)
+    known.difference_update(stored)
+    hides = await tx.erasures.hidden_by(memories)
+    texts = [one async for some in indexing.some_of(tx, affected.episodes) for one in some]
+    hidden = await _still_hidden(tx, affected, hides)
+    subject, left = affected.subject, affected.episodes.keys() - affected.whole
+    redacted_turns = await asyncio.to_thread(
+        lambda: [
+            row
+            for one in turns
+            if one["episode_id"] in left and (row := _redacted_turn(one, subject))
+        ]
+    )
+    remain = partial(_what_remains, affected.spans, redacted_turns, hides, hidden)
+    cut = await asyncio.to_thread(_cut, affected, texts, remain)
+    # A piece before may have erased entries.
+    gone = cut.gone & cut.after.keys() | await tx.words.entered(cut.gone)
+    found = await tx.findables.found([*gone, *memories])
+    words = await tx.findables.memories([*found & memories.keys()])
+    words |= {i: cut.before[i] for i in gone & cut.before.keys() & found}
+    again: SpokenTurns = {}
     if affected.container:
-        left = await cited_only_by(tx, affected.memories.keys(), affected.whole)
-    # A vector is also made from the words around an item.
-    resting = await tx.findables.memories_of_episodes(affected.episodes)
-    await tx.vectors.remove({*affected.memories, *passages, *resting})
+        again = await cited_only_by(tx, memories.keys(), affected.whole)
+    of_hidden = await tx.words.terms_of_hidden([*memories, *gone])
+    labelled = await _relabelled(tx, affected, left) if subject else []
+    remaining = {i: cut.after[i] for i in sorted(gone & cut.after.keys())}
+    return Redaction(
+        affected,
+        await asyncio.to_thread(
+            lambda: Writes(
+                affected, gone, remaining.keys(), known, hides, redacted_turns, words, of_hidden
+            ).pieces(rows)
+        ),
+        passages=cut.all,
+        left=await asyncio.to_thread(lambda: postings(remaining).written()),
+        moments=await tx.words.moments(remaining.keys() & found),
+        bare=await _bare(tx, affected, turns, cut, gone),
+        hidden=hidden,
+        episodes=await asyncio.to_thread(
+            lambda: [
+                _redacted_episode(affected.episodes[one][0], affected.spans.get(one, ()), subject)
+                for one in sorted(left)
+            ]
+        ),
+        memories=[{"id": row["id"], **_labels(MEMORIES, row, subject)} for row in labelled],
+        answers=[row["id"] for row in labelled if subject and subject.named(row["extractor"])],
+        again=again,
+    )
 
-    still_hidden = await _still_hidden(tx, affected)
 
-    async def remove() -> None:
-        # The words that a memory hides are hidden until then: the index has not counted them.
-        await tx.erasures.remove_memories(affected.memories)
-        await tx.episodes.hide_words(still_hidden, now)
-        await _redact_texts(tx, affected, turns, passages)
-
-    await indexing.erase_passages(tx, affected.episodes, touched, remove)
-    await commit.settle_ended(tx, now)
-    await tx.erasures.remove_tasks(affected.tasks)
+async def write(tx: Transaction, redaction: Redaction, piece: Piece, now: datetime) -> None:
+    """Erase one piece. Jobs that have read it start again, and the same words are refused from now
+    on. With the last one, the rest of the texts is findable, and `again` lists the turns outside of
+    the container that an erased memory rested on too. Without a target only the erase epoch moves,
+    by which a row that was missed is found.
+    """
+    affected = redaction.affected
+    if affected.nothing:
+        await tx.erasures.next_epoch()
+        return
+    await tx.erasures.remember(piece.digests)
+    items = [*piece.memories, *piece.passages]
+    await tx.words.erase(items, piece.words, piece.of_hidden)
+    await tx.vectors.remove([*items, *(redaction.bare if piece.texts else ())])
+    if piece.memories:
+        await tx.episodes.hide_words(redaction.hidden, now)
+        await tx.erasures.remove_memories(piece.memories)
+    await tx.erasures.remove_turns(piece.turns)
+    await tx.erasures.redact(TURNS, piece.labels)
+    if piece.texts:
+        await _write_texts(tx, redaction)
+        await tx.words.add(redaction.left)
+        await tx.words.backdate(redaction.moments)
+        await commit.settle_ended(tx, now)
+        await tx.erasures.remove_tasks(affected.tasks)
+        await tx.jobs.requeue_without_space(now)
     await tx.erasures.fence(now)
-    await tx.jobs.requeue_without_space(now)
     await tx.erasures.next_epoch()
-    return left
 
 
-async def _still_hidden(tx: Transaction, affected: Affected) -> dict[str, list[Citation]]:
+async def _still_hidden(
+    tx: Transaction, affected: Affected, hides: Iterable[Row]
+) -> dict[str, list[Citation]]:
     """Return the words that the memories hide and that are not erased, by their passage: these stay
     forgotten, although nothing else cites them.
     """
-    rows = [
-        row
-        for row in await tx.erasures.hidden_by(affected.memories)
-        if not affected.touches(row["episode_id"], span(row))
-    ]
+    rows = [row for row in hides if not affected.touches(row["episode_id"], span(row))]
     found: dict[str, list[Citation]] = {}
     for episode in await tx.episodes.several(sorted({row["episode_id"] for row in rows})):
         cut = await asyncio.to_thread(passages, episode.text, episode.turns)
@@ -203,71 +224,111 @@ async def _still_hidden(tx: Transaction, affected: Affected) -> dict[str, list[C
     return found
 
 
-async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set[str]]:
-    """Return the ids of all passages of the episodes, findable or not, and of those whose words,
-    headings or labels are erased.
-    """
-    found, touched = list[str](), set[str]()
-    turns = {turn["id"] for turn in affected.turns()}
-    async for episodes in indexing.some_of(tx, affected.episodes):
-        more, some = await asyncio.to_thread(_touched, affected, episodes, turns)
-        found += more
-        touched |= some
-    return found, touched
+def _what_remains(
+    spans: Mapping[str, set[Span]],
+    redacted_turns: Iterable[Row],
+    hides: Iterable[Row],
+    hidden: Mapping[str, Iterable[Citation]],
+    episode: Episode,
+) -> Episode:
+    """Return a text as it is read after the erasure."""
+    labels = {row["id"]: row for row in redacted_turns}
+    forgotten = Counter(episode.forgotten)
+    forgotten -= Counter(span(row) for row in hides if row["episode_id"] == episode.id)
+    still = [one for some in hidden.values() for one in some if one.episode_id == episode.id]
+    return replace(
+        episode,
+        text=redacted(episode.text, spans.get(episode.id, ())),
+        turns=tuple(
+            replace(turn, speaker=row["speaker"], session=row["session"])
+            if (row := labels.get(turn_id(episode.id, turn.index)))
+            else turn
+            for turn in episode.turns
+        ),
+        forgotten=(*forgotten.elements(), *(one.span for one in still)),
+    )
 
 
-def _touched(
-    affected: Affected, episodes: Iterable[Episode], turns: Collection[str]
-) -> tuple[list[str], set[str]]:
-    found, touched = list[str](), set[str]()
-    for episode in episodes:
-        for one in passages(episode.text, episode.turns):
-            found.append(passage_id(episode.id, one.turn.index, one.number))
-            if turn_id(episode.id, one.turn.index) in turns or any(
-                affected.touches(episode.id, span) for span in (one.span, *one.headings)
+def _cut(
+    affected: Affected, texts: Iterable[Episode], remain: Callable[[Episode], Episode]
+) -> _Cut:
+    cut, turns = _Cut(), {turn["id"] for turn in affected.turns()}
+    for text in texts:
+        for one in passages(text.text, text.turns):
+            cut.all.append(passage_id(text.id, one.turn.index, one.number))
+            if turn_id(text.id, one.turn.index) in turns or any(
+                affected.touches(text.id, span) for span in (one.span, *one.headings)
             ):
-                touched.add(found[-1])
-    return found, touched
+                cut.touched.add(cut.all[-1])
+        cut.before.update(findable_passages(text))
+        if text.id not in affected.whole:
+            cut.after.update(findable_passages(remain(text)))
+    cut.gone.update(cut.touched)
+    cut.gone.update(i for i, one in cut.before.items() if one != cut.after.get(i))
+    return cut
 
 
-async def _redact_texts(
-    tx: Transaction, affected: Affected, turns: Sequence[Row], passages: Iterable[str]
-) -> None:
-    whole = affected.whole
+async def _bare(
+    tx: Transaction,
+    affected: Affected,
+    turns: Iterable[Row],
+    cut: _Cut,
+    gone: Collection[str],
+) -> list[str]:
+    """Return the items whose vectors were made from words that are erased too: a vector is also
+    made from the turn of an item and from the one before.
+    """
+    near: set[str] = set()
+    for turn in (turn for turn in turns if turn["episode_id"] not in affected.whole):
+        near |= {turn_id(turn["episode_id"], turn["position"] + after) for after in (0, 1)}
+    # A heading counts towards the passages below it, in whatever turn.
+    near |= {turn_of(one) for one in gone}
+    left = affected.episodes.keys() - affected.whole
+    cited = await tx.erasures.citations_in(left)
+
+    def found() -> list[str]:
+        places = {
+            one: Covered(span(turn) for turn in affected.episodes[one][1] if turn["id"] in near)
+            for one in left
+        }
+        items = {one for one in cut.all if turn_of(one) in near}
+        items |= {
+            row["memory_id"]
+            for row in cited
+            if row["position"] == 0 and places[row["episode_id"]].touches(span(row))
+        }
+        return sorted(items - {*gone} - affected.memories.keys())
+
+    return await asyncio.to_thread(found)
+
+
+async def _relabelled(
+    tx: Transaction, affected: Affected, episode_ids: Collection[str]
+) -> Sequence[Row]:
+    """Return the memories from whose labels the subject is taken out: they copy those of their
+    texts.
+    """
+    cited = {row["memory_id"] for row in await tx.erasures.citations_in(episode_ids)}
+    return await tx.erasures.memories_of((cited | affected.labelled) - affected.memories.keys())
+
+
+async def _write_texts(tx: Transaction, redaction: Redaction) -> None:
+    whole = redaction.affected.whole
     await tx.erasures.remove_episodes(
-        [row for row, _ in affected.episodes.values() if row["id"] in whole],
-        [one for one in passages if episode_of(one) in whole],
+        [row for row, _ in redaction.affected.episodes.values() if row["id"] in whole],
+        [one for one in redaction.passages if episode_of(one) in whole],
     )
-    subject, left = affected.subject, affected.episodes.keys() - whole
-    await tx.erasures.redact(
-        TURNS, [_redacted_turn(one, subject) for one in turns if one["episode_id"] in left]
-    )
-    episodes = [affected.episodes[one][0] for one in sorted(left)]
-
-    spans = affected.spans
-    rows = await asyncio.to_thread(
-        lambda: [_redacted_episode(one, spans.get(one["id"], ()), subject) for one in episodes]
-    )
-    await tx.erasures.redact(EPISODES, rows)
-    if subject:
-        # Memories copy the labels of their texts.
-        cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
-        memories = await tx.erasures.memories_of(
-            (cited | affected.labelled) - affected.memories.keys()
-        )
-        await tx.erasures.redact(
-            MEMORIES, [{"id": row["id"], **_labels(MEMORIES, row, subject)} for row in memories]
-        )
-        # The copy of an answer names its model.
-        await tx.erasures.drop_answers(
-            [row["id"] for row in memories if subject.named(row["extractor"])]
-        )
+    await tx.erasures.redact(EPISODES, redaction.episodes)
+    await tx.erasures.redact(MEMORIES, redaction.memories)
+    # The copy of an answer names its model.
+    await tx.erasures.drop_answers(redaction.answers)
 
 
-def _redacted_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:
+def _redacted_turn(turn: Row, subject: Subject | None) -> dict[str, Any] | None:
+    """Return the labels of a turn without the name of the subject; None if none has it."""
     labels = TURNS.labels_of(turn)
     named = {name for name, label in labels.items() if subject and subject.named(label)}
-    return {"id": turn["id"], **labels, **dict.fromkeys(named)}
+    return {"id": turn["id"], **labels, **dict.fromkeys(named)} if named else None
 
 
 def _redacted_episode(row: Row, spans: Iterable[Span], subject: Subject | None) -> dict[str, Any]:
@@ -304,15 +365,11 @@ def _digests(
             row,
             whole=[text] if spans else (),
             quotes=[text[one.start : one.end] for one in spans],
-            turns=_spoken(of_episode.get(episode_id, ()), {episode_id: text}),
+            turns=spoken(of_episode.get(episode_id, ()), {episode_id: text}),
         )
     for memory in affected.memories.values():
         found |= digests.of_erased(namespace, memory, quotes=[memory["text"]])
     return found
-
-
-def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
-    return [texts[turn["episode_id"]][turn["span_start"] : turn["span_end"]] for turn in turns]
 
 
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[ErasedText]:
@@ -336,7 +393,7 @@ def _digests_of_request(
     return digests.of_erased(_namespace(tx), labels, whole=[request["text"]])
 
 
-async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
+async def digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
     """Return the digests of the texts that tasks of the container were given, stored or not."""
     found: set[ErasedText] = set()
     async for tasks in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
@@ -351,8 +408,9 @@ def digests_of_episodes(
 ) -> set[ErasedText]:
     found: set[ErasedText] = set()
     for episode, turns in episodes:
-        spoken = _spoken(turns, {episode["id"]: episode["text"]})
-        found |= digests.of_erased(_namespace(tx), episode, whole=[episode["text"]], turns=spoken)
+        text = episode["text"]
+        said = spoken(turns, {episode["id"]: text})
+        found |= digests.of_erased(_namespace(tx), episode, whole=[text], turns=said)
     return found
 
 

@@ -4,6 +4,7 @@ computed without a lock, and the transaction, for which others wait, only writes
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Generic, TypeVar
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
+from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.errors import Stale
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import BELIEVED, Memory, Status
@@ -34,7 +36,7 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.search.index_entry import findable_memory
 from recall_server.services.memory import indexing, reconcile
-from recall_server.storage.driver import Document
+from recall_server.storage.driver import Document, grouped, span
 from recall_server.storage.index.words import Postings, Statistics, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
@@ -127,6 +129,64 @@ async def apply_planned(
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """What forgets an item, a memory with the words that it cites or a passage: computed before the
+    transaction, as the words may be in a hundred long texts.
+    """
+
+    item_id: str
+    is_memory: bool
+    words: Sequence[Citation]
+    index: indexing.Prepared
+
+    async def write(self, tx: Transaction, now: datetime) -> None:
+        """Raises `Stale` if the state of the memory does not allow it."""
+        await self.index.write_beside_texts(tx)
+        if self.is_memory:
+            await tx.memories.forget([self.item_id], now)
+        await tx.episodes.forget(self.item_id, self.words, now)
+        if self.is_memory:
+            await settle_ended(tx, now)
+
+
+async def forgotten(
+    tx: Transaction, item_id: str, words: Sequence[Citation] | None = None
+) -> Forgotten:
+    """Return what forgets these words of a passage, or else a memory."""
+    cited = await tx.memories.citations([item_id]) if words is None else words
+    found = await tx.findables.found([item_id]) if words is None else set[str]()
+    spans = grouped((one.episode_id, one.span) for one in cited)
+
+    def without(episode: Episode) -> Episode:
+        return replace(episode, forgotten=(*episode.forgotten, *spans[episode.id]))
+
+    index = await indexing.prepared(tx, found, (), spans, without)
+    return Forgotten(item_id, words is None, cited, index)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What shows a forgotten memory again, with the words that it hid."""
+
+    words: Sequence[Citation]
+    index: indexing.Prepared
+
+
+async def restored(tx: Transaction, memory_id: str) -> Restored:
+    words = await tx.memories.citations([memory_id])
+    hides = grouped(
+        (row["episode_id"], span(row)) for row in await tx.erasures.hidden_by([memory_id])
+    )
+
+    def remembered(episode: Episode) -> Episode:
+        left = Counter(episode.forgotten) - Counter(hides.get(episode.id, ()))
+        return replace(episode, forgotten=tuple(left.elements()))
+
+    texts = {one.episode_id for one in words}
+    return Restored(words, await indexing.prepared(tx, (), [memory_id], texts, remembered))
+
+
+@dataclass(frozen=True)
 class Added:
     """The rows of the memories that a plan adds, by their ids, and their entries in the index. With
     the `lists` of these if they were made ahead, behind the last slot of the index.
@@ -152,10 +212,18 @@ def _added(adds: Sequence[Add], passages: Postings | None) -> Added:
     return Added(rows, (words.joined(passages) if passages else words).written())
 
 
-async def apply(tx: Transaction, plan: Plan, now: datetime, *, ahead: Added | None = None) -> None:
+async def apply(
+    tx: Transaction,
+    plan: Plan,
+    now: datetime,
+    *,
+    ahead: Added | None = None,
+    restored: Restored | None = None,
+) -> None:
     """Make the changes of `plan` within `tx`, index new memories, and store the decisions and
     relations. Superseded memories stay in the index. `ahead`: what the new memories are written
-    with, if it is known; it may have the dates of an earlier moment.
+    with, if it is known; it may have the dates of an earlier moment. `restored`: the same for the
+    one memory that the plan restores.
 
     Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """
@@ -166,7 +234,12 @@ async def apply(tx: Transaction, plan: Plan, now: datetime, *, ahead: Added | No
         if number % AT_ONCE == 0:
             # Changes that read no rows await nothing, so many of them would delay other callers.
             await asyncio.sleep(0)
-        if isinstance(first, Add):
+        if restored and isinstance(first, Restore):
+            await tx.memories.restore(first.memory, now)
+            await tx.episodes.remember(first.memory.id, now)
+            await restored.index.write_beside_texts(tx)
+            await tx.vectors.copy([first.memory.id])
+        elif isinstance(first, Add):
             memories = [one.memory for one in (first, *others) if isinstance(one, Add)]
             await tx.memories.add_each([new.rows[one.id].dated(one) for one in memories])
         else:

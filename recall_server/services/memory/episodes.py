@@ -47,7 +47,7 @@ from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, Lists, lists
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
-from recall_server.storage.tables.episodes import turn_rows
+from recall_server.storage.tables.episodes import TurnRows, turn_rows
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
 CANDIDATES_MIN = 20
@@ -405,7 +405,7 @@ class Computed(NamedTuple):
     """
 
     digests: Sequence[str]
-    turns: Sequence[Mapping[str, Any]]
+    turns: TurnRows
     lists: Lists
 
 

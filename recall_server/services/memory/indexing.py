@@ -34,7 +34,7 @@ from recall_server.domain.search.index_entry import (
     labelled,
 )
 from recall_server.domain.task import Job
-from recall_server.domain.text.passages import Passage, VisiblePassage, cut_again, visible_passages
+from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
 from recall_server.storage.driver import Document, batches
 from recall_server.storage.index.words import Postings, postings
@@ -75,44 +75,6 @@ async def hide(tx: Transaction, ids: Collection[str]) -> None:
     found = await read(tx, await tx.findables.found(ids))
     if found:
         await tx.words.hide(await _postings(found, Postings.counted))
-
-
-async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
-    """Take memories out of the index, with all their earlier entries. Their words must still be
-    readable.
-    """
-    found = await tx.findables.memories(await tx.findables.found(ids))
-    await tx.words.erase(ids, await _postings(found, Postings.counted))
-    await tx.vectors.remove(ids)
-
-
-async def erase_passages(
-    tx: Transaction,
-    episode_ids: Collection[str],
-    touched: Collection[str],
-    change: Callable[[], Awaitable[None]],
-) -> None:
-    """Make a `change` that erases words of these texts. Passages that it changes, and those in
-    `touched`, lose all earlier entries; what is left of them gets a new entry with the earlier
-    moments. Other passages stay as they are.
-    """
-    before = await of_episodes(tx, episode_ids)
-    found = await tx.findables.found(before)
-    moments = await tx.words.moments(found)
-
-    async def erase(ids: Collection[str]) -> None:
-        words = {i: before[i] for i in ids if i in found}
-        await tx.words.erase(ids, await _postings(words, Postings.counted))
-
-    # This comes before the change, which needs the old words to find the entries.
-    await erase(touched)
-    await change()
-    after = await of_episodes(tx, episode_ids)
-    changed = {i for i in before if i not in touched and before[i] != after.get(i)}
-    await erase(changed)
-    left = {i: after[i] for i in sorted((changed | {*touched}) & after.keys())}
-    await tx.words.add(await _postings(left))
-    await tx.words.backdate({i: moments[i] for i in left if i in moments})
 
 
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
@@ -170,14 +132,6 @@ async def reread(
     await tx.words.add(await _postings(dict(sorted(new.items()))))
 
 
-async def cut_ahead(tx: Transaction, item_id: str) -> None:
-    """Cut the long texts of a memory or passage, before others wait for `reread`."""
-    cited = [one.episode_id for one in await tx.memories.citations([item_id])]
-    async for episodes in some_of(tx, cited or [episode_of(item_id)]):
-        for one in (one for one in episodes if len(one.text) > INLINE_CHARS_MAX):
-            await asyncio.to_thread(cut_again, one.text, one.turns)
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A change of the index, computed before the transaction that writes it, which must find the
@@ -187,12 +141,18 @@ class Prepared:
 
     hidden: Postings
     shown: Postings
-    lists: Document
+    lists: "Lists"
     memories: Sequence[str]
 
     async def write(self, tx: Transaction) -> None:
         await tx.words.hide(self.hidden)
-        await tx.words.add(self.shown, self.lists)
+        await tx.words.add(self.shown, self.lists.lists)
+
+    async def write_beside_texts(self, tx: Transaction) -> None:
+        """`write`, although texts may have been added since."""
+        lists = await self.lists.fitting(tx) if self.shown.documents else None
+        await tx.words.hide(self.hidden)
+        await tx.words.add(self.shown, lists)
 
     async def copy_vectors(self, store: Store, namespace: Namespace) -> None:
         """Copy the earlier vectors, after the change, as nobody waits for them: items without a
@@ -215,14 +175,23 @@ async def prepared(
     """
     gone, come = await tx.findables.memories(hidden), await tx.findables.memories(shown)
     async for episodes in some_of(tx, episode_ids):
-        before = await _passages_of(episodes)
-        after = await _passages_of([change(one) for one in episodes])
-        others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
-        gone |= {i: before[i] for i in sorted(await tx.findables.found(others))}
-        come |= {i: after[i] for i in sorted(others & after.keys())}
+        before, after = await asyncio.to_thread(_differing, episodes, change)
+        gone |= {i: before[i] for i in sorted(await tx.findables.found(before))}
+        come |= dict(sorted(after.items()))
     added, now = await _postings(come), await tx.words.statistics()
     made = await asyncio.to_thread(lists, added, now.last_slot)
-    return Prepared(await _postings(gone, Postings.counted), added, made.lists, sorted(shown))
+    return Prepared(await _postings(gone, Postings.counted), added, made, sorted(shown))
+
+
+def _differing(
+    episodes: Sequence[Episode], change: Callable[[Episode], Episode]
+) -> tuple[dict[str, Findable], dict[str, Findable]]:
+    """Return the entries of passages that a change makes different, before and after it."""
+    before, after = _passages(episodes), _passages(change(one) for one in episodes)
+    return (
+        {i: one for i, one in before.items() if after.get(i) != one},
+        {i: one for i, one in after.items() if before.get(i) != one},
+    )
 
 
 class Lists(NamedTuple):

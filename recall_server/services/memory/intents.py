@@ -48,7 +48,7 @@ from recall_server.domain.plan import (
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.episodes import (
     EPOCH,
@@ -269,17 +269,27 @@ class Intents:
         )
         if wish.dry_run:
             return report
-        async with self.store.view(context) as tx:
-            await indexing.cut_ahead(tx, memory.id)
-        async with self.store.change(context) as tx:
-            if wish.review and (waits := await tx.proposals.forgetting(memory.id)):
-                # Else one caller could fill the table with it: it brings no text that counts.
-                return replace(report, plan=Plan((Propose(waits, ()),)))
-            words = await tx.memories.citations([memory.id])
-            await commit.apply(tx, plan, await tx.moment())
-            await self._embed(tx, {one.episode_id for one in words})
+        if wish.review:
+            async with self.store.change(context) as tx:
+                if waits := await tx.proposals.forgetting(memory.id):
+                    # Else one caller could fill the table with it: it brings no text that counts.
+                    return replace(report, plan=Plan((Propose(waits, ()),)))
+                await commit.apply(tx, plan, await tx.moment())
+                context.entry.counts |= plan.counts()
+                context.entry.ids += plan.ids()
+            self.ingest.runtime.wake()
+            return replace(report, change_id=context.entry.change)
+
+        async def write(tx: Transaction, made: commit.Forgotten) -> None:
+            await made.write(tx, await tx.moment())
+            await self._embed(tx, {one.episode_id for one in made.words})
             context.entry.counts |= plan.counts()
-            context.entry.ids += plan.ids()
+            context.entry.ids[:] = plan.ids()
+
+        async def planned(tx: Transaction) -> commit.Forgotten:
+            return await commit.forgotten(tx, memory.id)
+
+        await commit.apply_planned(self.store, context, planned, write)
         self.ingest.runtime.wake()
         return replace(report, change_id=context.entry.change)
 

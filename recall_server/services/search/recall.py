@@ -13,7 +13,7 @@ from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
-from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
+from recall_server.domain.plan import Plan, Reason, Relation, RelationKind, Resolution
 from recall_server.domain.query import (
     Hit,
     ItemKind,
@@ -377,21 +377,22 @@ class Recall:
         Raises `MemoryNotFound` if search finds nothing with this id in the namespace.
         """
         storable(item_id)
-        async with self.store.view(context) as tx:
-            await indexing.cut_ahead(tx, item_id)
-        async with self.store.change(context) as tx:
-            found, now = await tx.memories.items([item_id]), await tx.moment()
+
+        async def plan(tx: Transaction) -> commit.Forgotten:
+            found = await tx.memories.items([item_id])
             if not found:
                 raise MemoryNotFound
-            words = [found[0].citation]
             if found[0].kind is ItemKind.MEMORY:
-                words = await tx.memories.citations([item_id])
-                await commit.apply(tx, Plan((Forget(item_id),)), now)
-            else:
-                await indexing.forget_words(tx, item_id, words, now)
-            await self._embed_again(tx, {one.episode_id for one in words})
-            context.entry.ids.append(item_id)
+                return await commit.forgotten(tx, item_id)
+            return await commit.forgotten(tx, item_id, [found[0].citation])
+
+        async def write(tx: Transaction, made: commit.Forgotten) -> None:
+            await made.write(tx, await tx.moment())
+            await self._embed_again(tx, {one.episode_id for one in made.words})
+            context.entry.ids[:] = [item_id]
             context.entry.counts["forgotten"] = 1
+
+        await commit.apply_planned(self.store, context, plan, write)
         self.runtime.wake()
 
     async def restore(
@@ -407,7 +408,6 @@ class Recall:
         storable(item_id)
         async with self.store.view(context) as tx:
             memory = (await tx.memories.get([item_id])).get(item_id)
-            await indexing.cut_ahead(tx, item_id)
         if memory is None:
             await self._restore_words(context, item_id)
         else:
@@ -415,7 +415,7 @@ class Recall:
         self.runtime.wake()
 
     async def _restore_memory(self, context: Context, memory_id: str) -> None:
-        async with self.store.change(context) as tx:
+        async def plan(tx: Transaction) -> tuple[Plan, commit.Restored, datetime]:
             memory = (await tx.memories.get([memory_id])).get(memory_id)
             now = await tx.moment()
             if memory is None or passed(memory.expires_at, now):
@@ -425,13 +425,20 @@ class Recall:
             if await tx.proposals.unaccepted(memory_id):
                 raise NotRestorable("It was proposed, and nobody has accepted it.")
             settling = await reconcile.settling(tx)
-            plan = await reconcile.restored(tx, memory, now, settling)
-            await commit.apply(tx, plan, now)
-            await self.judgements.promise(tx, plan, context.entry.began_by)
-            words = await tx.memories.citations([memory_id])
-            await self._embed_again(tx, {one.episode_id for one in words})
-            context.entry.ids.append(memory_id)
+            made = await reconcile.restored(tx, memory, now, settling)
+            return made, await commit.restored(tx, memory_id), now
+
+        async def write(tx: Transaction, planned: tuple[Plan, commit.Restored, datetime]) -> None:
+            made, index, planned_at = planned
+            now = await tx.moment()
+            made = made.dated(planned_at, now)
+            await commit.apply(tx, made, now, restored=index)
+            await self.judgements.promise(tx, made, context.entry.began_by)
+            await self._embed_again(tx, {one.episode_id for one in index.words})
+            context.entry.ids[:] = [memory_id]
             context.entry.counts["restored"] = 1
+
+        await commit.apply_planned(self.store, context, plan, write)
 
     async def _restore_words(self, context: Context, item_id: str) -> None:
         """Restore a forgotten passage or text. Raises what `restore` raises if that is not

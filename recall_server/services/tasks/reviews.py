@@ -11,6 +11,7 @@ from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
+from recall_server.domain.episode import Episode, episode_of, turn_id
 from recall_server.domain.errors import Invalid, NotWaiting, ReviewNotFound, Stale
 from recall_server.domain.ids import is_proposal
 from recall_server.domain.intents import Intent
@@ -78,16 +79,29 @@ class Quarantine:
         job_id = self.runtime.new_id("job")
         # Releasing the turn and extracting its memories are one change.
         context.entry.part_of = job_id
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, locked=True
-        ) as tx:
+        released = partial(_released, item_id)
+
+        async def plan(tx: Transaction) -> indexing.Prepared:
+            place = await tx.quarantine.place(item_id)
+            if place is None:
+                raise ReviewNotFound
+            if place.decided.state is not Held.HELD:
+                _same(place, Held.RELEASED)
+            return await indexing.prepared(tx, (), (), [episode_of(item_id)], released)
+
+        async def write(tx: Transaction, index: indexing.Prepared) -> None:
             now = await tx.moment()
+            context.entry.ids.clear()
             place = await self._decide(tx, item_id, Held.RELEASED, now, context.entry)
             if place is not None:
-                show = partial(tx.episodes.show, item_id, now)
-                await indexing.reread(tx, [place.episode_id], show)
+                await tx.episodes.show(item_id, now)
+                await index.write(tx)
                 payload = {"episode_id": place.episode_id, "turn": place.position}
                 await tx.jobs.add(job_id, EXTRACT, payload, now, context.entry.began_by)
+
+        storable(item_id)
+        made = await commit.planned(self.store, context.namespace, plan)
+        await commit.written(self.store, context, made, plan, write)
         self.runtime.wake()
 
     async def reject(self, context: Context, item_id: str) -> None:
@@ -109,12 +123,7 @@ class Quarantine:
         place = await tx.quarantine.place(item_id)
         if place is None:
             raise ReviewNotFound
-        before = place.decided
-        if before.state is not state:
-            raise Stale(
-                f"{before.by} has {before.state} it at {before.at:%Y-%m-%dT%H:%M:%SZ}; it is "
-                "decided about once. List what is still held."
-            )
+        _same(place, state)
         entry.ids += [item_id, place.episode_id]
         entry.counts[str(state)] = int(decided)
         return place if decided else None
@@ -453,4 +462,25 @@ async def _not_waiting(tx: Transaction, dispute_id: str) -> NotWaiting:
     why = f" {answer.reason}" if answer.reason else ""
     return NotWaiting(
         f"{answer.decided_by} has answered it at {at}: {answer.choice}.{why} List what still waits."
+    )
+
+
+def _same(place: Place, state: Held) -> None:
+    """Raise `Stale` if another decision was made."""
+    before = place.decided
+    if before.state is not state:
+        raise Stale(
+            f"{before.by} has {before.state} it at {before.at:%Y-%m-%dT%H:%M:%SZ}; it is "
+            "decided about once. List what is still held."
+        )
+
+
+def _released(item_id: str, episode: Episode) -> Episode:
+    """Return a text as it is once this turn is released."""
+    return replace(
+        episode,
+        turns=tuple(
+            replace(one, hidden=one.hidden and turn_id(episode.id, one.index) != item_id)
+            for one in episode.turns
+        ),
     )

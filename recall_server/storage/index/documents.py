@@ -19,7 +19,7 @@ from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import TermPostings
 from recall_server.domain.search.question import TYPES
 from recall_server.domain.search.signals import COLUMNS
-from recall_server.storage.driver import Row, moment
+from recall_server.storage.driver import Document, Row, moment
 from recall_server.storage.index.vector_cache import (
     Flags,
     VectorCache,
@@ -441,14 +441,28 @@ def without(found: str, slots: Collection[int], *, only: bool = False) -> str:
     )
 
 
-def shorter(lists: Iterable[Row], gone: Collection[int]) -> list[dict[str, Any]]:
-    """Return the lists that have any of these slots, without them. Postings of a list that were
-    added together have no order.
+def having(lists: Mapping[str, str], slots: Iterable[int]) -> list[tuple[str, list[int]]]:
+    """Return the terms whose lists have any of these slots, each with these."""
+    wanted = np.fromiter(slots, np.int64)
+    found = ((term, numbers_of(one)[:, 0]) for term, one in lists.items())
+    return [(term, here.tolist()) for term, of in found if len(here := of[np.isin(of, wanted)])]
+
+
+def shorter(lists: Iterable[Row], gone: Collection[int]) -> tuple[Document, Document]:
+    """Return the lists that have any of these slots, without them: the open ones, each with its
+    term, and the closed ones, each with term and slot. Postings of a list that were added together
+    have no order.
     """
-    found: list[dict[str, Any]] = []
+    opened: list[tuple[str, str]] = []
+    closed: list[tuple[str, int, str]] = []
     for row in lists:
         left = without(row["found"], gone)
-        if left != row["found"]:
-            slot = {} if row["slot"] is None else {"slot": row["slot"]}
-            found.append({"term": row["term"], **slot, "found": left})
-    return found
+        if left == row["found"]:
+            continue
+        if row["slot"] is None:
+            opened.append((row["term"], left))
+        else:
+            closed.append((row["term"], row["slot"], left))
+    made = Document(opened), Document(closed)
+    _ = [one.text for one in made]
+    return made

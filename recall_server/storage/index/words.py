@@ -9,20 +9,26 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.episode import Span
 from recall_server.domain.ids import Namespace
-from recall_server.domain.memory import searchable
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, Row, moment, span
-from recall_server.storage.index.documents import Documents, Slots, numbers_of, shorter, without
+from recall_server.storage.driver import Document, Failure, Row, batches, moment
+from recall_server.storage.index.documents import (
+    Documents,
+    Slots,
+    having,
+    numbers_of,
+    shorter,
+    without,
+)
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
 
@@ -205,40 +211,66 @@ class WordIndex(BoundTable):
         if ids:
             await self._bound.send("relabel_documents", ids=sorted(ids))
 
-    async def erase(self, ids: Collection[str], words: Postings) -> None:
+    async def erase(
+        self, ids: Collection[str], words: Postings, of_hidden: Iterable[str] | None = None
+    ) -> None:
         """Delete all entries of these items, hidden ones too. `words` are the postings of the
-        findable entries. The caller must change the epoch of the namespace in this transaction, or
-        caches keep the entries.
+        findable entries, and `of_hidden` all terms of the hidden ones, if they are known. The
+        caller must change the epoch of the namespace in this transaction, or caches keep the
+        entries.
         """
         if not ids:
             return
         wanted = sorted(ids)
         rows = await self._bound.fetch("slots_of_items", ids=wanted)
-        gone, hidden = {row["slot"] for row in rows}, sum(not row["findable"] for row in rows)
+        gone, hidden = [row["slot"] for row in rows], sum(not row["findable"] for row in rows)
+        terms = words.terms if words.documents else []
         if hidden:
-            # Only the lists tell which words hidden entries had.
-            at_once = PAGE if len(ids) <= FEW else TERMS
-            async for found in self._pages("terms_behind", at_once, _BY_TERM):
-                await self._take_out(wanted, gone, [row["term"] for row in found])
-        elif words.documents:
-            for first in range(0, len(words.terms), TERMS):
-                await self._take_out(wanted, gone, words.terms[first : first + TERMS])
-        await self._bound.send("drop_empty_lists")
+            if of_hidden is None:
+                of_hidden = chain.from_iterable((await self.terms_of_hidden(ids)).values())
+            terms = sorted({*terms, *of_hidden})
+        for some in batches(terms, TERMS):
+            await self._take_out(wanted, gone, some)
+            await self._bound.send("drop_empty_lists", terms=some)
         if hidden or words.documents:
             await self._hide(words, kept=-hidden)
         await self._bound.send("erase_documents", ids=wanted)
-        await self._bound.send("drop_unused_terms")
+        await self._bound.send("drop_unused_terms", terms=terms)
+
+    async def entered(self, ids: Collection[str]) -> set[str]:
+        """Return those of these items that have any entry, found or hidden."""
+        return {row["item_id"] for row in await self._by_ids("slots_of_items", ids)}
+
+    async def terms_of_hidden(self, ids: Collection[str]) -> dict[str, list[str]]:
+        """Return the terms of the hidden entries of these items, by item. Reads all lists if there
+        are such entries, as only these tell.
+        """
+        rows = await self._by_ids("slots_of_items", ids)
+        hidden = {row["slot"]: row["item_id"] for row in rows if not row["findable"]}
+        found: dict[str, list[str]] = {}
+        if hidden:
+            async for lists in self._all_lists():
+                for term, slots in await asyncio.to_thread(having, lists, hidden):
+                    for item_id in {hidden[slot] for slot in slots}:
+                        found.setdefault(item_id, []).append(term)
+        return found
 
     async def _take_out(
         self, ids: Sequence[str], gone: Collection[int], terms: Sequence[str]
     ) -> None:
         """Write the lists of these terms without these items, whose slots are `gone`."""
         few = len(ids) <= FEW
-        lists = await self._bound.fetch("lists_of", ids=ids if few else [], terms=terms, few=few)
-        rows = await asyncio.to_thread(shorter, lists, gone)
-        for query, closed in (("put_list", False), ("put_closed_list", True)):
-            some = [row for row in rows if ("slot" in row) == closed]
-            await self._bound.many(query, some)
+        lists = await self._bound.fetch(
+            "lists_of",
+            ids=ids if few else [],
+            terms=terms,
+            few=few,
+            first=min(gone, default=0),
+            last=max(gone, default=0),
+        )
+        opened, closed = await asyncio.to_thread(shorter, lists, {*gone})
+        await self._bound.send("put_lists", lists=opened)
+        await self._bound.send("put_closed_lists", lists=closed)
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Return since when search finds each of these items."""
@@ -558,38 +590,3 @@ def _add_digests(found: NDArray[np.uint64], lists: Mapping[str, str]) -> NDArray
         numbers = (MULTIPLIER * times + lengths).astype(np.uint64)
         np.add.at(found, slots, np.uint64(_number(term)) * numbers)
     return found
-
-
-class Findables(BoundTable):
-    """Memories and passages, in the form that the index needs."""
-
-    async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
-        """Return the index entries of these memories, in any state."""
-        return {
-            row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
-            for row in await self._by_ids("findable_memories", ids)
-        }
-
-    async def found(self, ids: Collection[str]) -> set[str]:
-        """Return those of `ids` that search finds."""
-        return {row["id"] for row in await self._by_ids("found_among", ids)}
-
-    async def places(self, ids: Collection[str]) -> dict[str, Span]:
-        """Return where these passages stand in their texts, whether search finds them or not."""
-        return {row["item_id"]: span(row) for row in await self._by_ids("places_of_items", ids)}
-
-    async def memories_of_episodes(self, episode_ids: Collection[str]) -> list[str]:
-        """Return the memories whose first citation is in these episodes, in any state."""
-        return [row["id"] for row in await self._by_ids("items_of_episodes", episode_ids)]
-
-    async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
-        """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""
-        for query in ("memories_to_index", "episodes_to_index"):
-            async for rows in self._pages(query, PAGE_OF_ITEMS):
-                ids = [row["id"] for row in rows]
-                yield (ids, []) if query == "memories_to_index" else ([], ids)
-
-    async def page(self, after: int) -> tuple[list[str], int]:
-        """Return the ids of the next findable items after the slot `after`, and their last slot."""
-        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE_OF_ITEMS)
-        return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after

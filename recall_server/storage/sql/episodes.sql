@@ -117,14 +117,26 @@ SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container
   AND {{untyped_scope}} LIMIT :limit
 
--- query: add_turn
+-- query: add_turns_of_text
+-- In one statement: for thousands of turns, one each takes SQLite twice as long, and Postgres ten
+-- times.
+-- in: sqlite
 INSERT INTO turns (
   namespace, id, episode_id, position, span_start, span_end, speaker, session, said_at,
   importance, state
-) VALUES (
-  :namespace, :id, :episode_id, :position, :span_start, :span_end, :speaker, :session, :said_at,
-  :importance, :state
 )
+SELECT :namespace, value ->> 0, :episode_id, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
+  value ->> 5, value ->> 6, value ->> 7, value ->> 8
+FROM json_each(:turns)
+-- in: postgres
+INSERT INTO turns (
+  namespace, id, episode_id, position, span_start, span_end, speaker, session, said_at,
+  importance, state
+)
+SELECT :namespace, t ->> 0, :episode_id, CAST(t ->> 1 AS integer), CAST(t ->> 2 AS integer),
+  CAST(t ->> 3 AS integer), t ->> 4, t ->> 5, CAST(t ->> 6 AS timestamptz),
+  CAST(t ->> 7 AS double precision), t ->> 8
+FROM jsonb_array_elements(:turns) AS t
 
 -- query: forgotten_words
 -- any scope: of texts that were read by their access scope before

@@ -168,6 +168,9 @@ SELECT * FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 SELECT * FROM turns
 WHERE namespace = :namespace AND episode_id IN (:ids...) ORDER BY episode_id, position
 
+-- query: erase_turns
+DELETE FROM turns WHERE namespace = :namespace AND id IN (:ids...)
+
 -- query: turn_by_id
 SELECT id, episode_id, span_start, span_end FROM turns WHERE namespace = :namespace AND id = :id
 

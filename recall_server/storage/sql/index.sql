@@ -80,31 +80,58 @@ SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
   found = CASE WHEN length(t.found) > 800 THEN '' ELSE t.found END || excluded.found
 
 -- query: lists_of
--- The lists of these terms, or with :few those of them that contain any of the items. A null slot
--- means the open list in terms.
+-- Those lists of these terms that may have slots between :first and :last, or with :few those that
+-- contain any of the items. A null slot means the open list in terms. A closed list has no slot
+-- greater than its own, nor one that another list has with a smaller own slot.
 SELECT term, slot, found FROM (
   SELECT term, NULL AS slot, found FROM terms
   WHERE namespace = :namespace AND term IN (:terms...)
   UNION ALL
-  SELECT term, slot, found FROM postings
-  WHERE namespace = :namespace AND term IN (:terms...)
+  SELECT p.term, p.slot, p.found FROM postings p
+  WHERE p.namespace = :namespace AND p.term IN (:terms...) AND p.slot >= :first
+    AND p.slot <= COALESCE((SELECT min(n.slot) FROM postings n
+      WHERE n.namespace = :namespace AND n.term = p.term AND n.slot >= :last), :last)
 ) AS lists
 WHERE NOT :few OR EXISTS (
   SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
     AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
 
 -- query: slots_of_items
-SELECT slot, findable FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
+SELECT item_id, slot, findable FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
 
--- query: put_list
-UPDATE terms SET found = :found WHERE namespace = :namespace AND term = :term
+-- query: put_lists
+-- Each row has a term and its open list.
+-- in: sqlite
+WITH given AS MATERIALIZED (
+  SELECT :namespace AS given_namespace, value ->> 0 AS given_term, value ->> 1 AS given_found
+  FROM json_each(:lists)
+)
+UPDATE terms SET found = given_found FROM given
+WHERE namespace = given_namespace AND term = given_term
+-- in: postgres
+-- All are there: so each is looked up by its key, where UPDATE would read all terms.
+INSERT INTO terms (namespace, term, documents, last_slot, found)
+SELECT :namespace, g ->> 0, 0, 0, g ->> 1 FROM jsonb_array_elements(:lists) AS g
+ON CONFLICT (namespace, term) DO UPDATE SET found = excluded.found
 
--- query: put_closed_list
-UPDATE postings SET found = :found
-WHERE namespace = :namespace AND term = :term AND slot = :slot
+-- query: put_closed_lists
+-- Each row has a term, the slot and the closed list.
+-- in: sqlite
+WITH given AS MATERIALIZED (
+  SELECT :namespace AS given_namespace, value ->> 0 AS given_term, value ->> 1 AS given_slot,
+    value ->> 2 AS given_found
+  FROM json_each(:lists)
+)
+UPDATE postings SET found = given_found FROM given
+WHERE namespace = given_namespace AND term = given_term AND slot = given_slot
+-- in: postgres
+INSERT INTO postings (namespace, term, slot, found)
+SELECT :namespace, g ->> 0, CAST(g ->> 1 AS bigint), g ->> 2
+FROM jsonb_array_elements(:lists) AS g
+ON CONFLICT (namespace, term, slot) DO UPDATE SET found = excluded.found
 
 -- query: drop_empty_lists
-DELETE FROM postings WHERE namespace = :namespace AND found = ''
+DELETE FROM postings WHERE namespace = :namespace AND term IN (:terms...) AND found = ''
 
 -- query: erase_documents
 DELETE FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
@@ -150,9 +177,11 @@ UPDATE terms SET documents = documents - CAST(c.value AS bigint) FROM jsonb_each
 WHERE namespace = :namespace AND term = c.key
 
 -- query: drop_unused_terms
-DELETE FROM terms WHERE namespace = :namespace AND documents <= 0 AND found = ''
-  AND NOT EXISTS (
-    SELECT 1 FROM postings p WHERE p.namespace = :namespace AND p.term = terms.term)
+-- Not EXISTS: Postgres would read all lists of the namespace for it.
+DELETE FROM terms
+WHERE namespace = :namespace AND term IN (:terms...) AND documents <= 0 AND found = ''
+  AND (SELECT TRUE FROM postings p
+    WHERE p.namespace = :namespace AND p.term = terms.term LIMIT 1) IS NULL
 
 -- query: statistics
 -- The statistics of the namespace, with a row for each requested term that it has.
@@ -339,7 +368,8 @@ ON CONFLICT (namespace, model, item_id, document)
 DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
 
 -- query: copy_vectors
--- Copies the vectors of the last entry of each of these items to its findable entry.
+-- Copies the vectors of the last entry of each of these items to its findable entry. CROSS JOIN
+-- fixes the order: SQLite would go through all vectors by their slots.
 INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, document, version)
 SELECT e.namespace, e.model, e.item_id, e.vector, e.code,
   row_number() OVER (PARTITION BY e.model ORDER BY d.slot) + (
@@ -347,9 +377,10 @@ SELECT e.namespace, e.model, e.item_id, e.vector, e.code,
     WHERE o.namespace = :namespace AND o.model = e.model),
   d.slot, n.index_version
 FROM namespaces n
-JOIN documents d ON d.namespace = n.namespace
-JOIN embeddings e ON e.namespace = n.namespace AND e.item_id = d.item_id
-WHERE n.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.document = (
+CROSS JOIN documents d INDEXED BY documents_by_item
+CROSS JOIN embeddings e
+WHERE n.namespace = :namespace AND d.namespace = :namespace AND d.item_id IN (:ids...)
+  AND d.findable AND e.namespace = :namespace AND e.item_id = d.item_id AND e.document = (
   SELECT max(l.document) FROM embeddings l
   WHERE l.namespace = :namespace AND l.model = e.model AND l.item_id = e.item_id)
 ON CONFLICT (namespace, model, item_id, document) DO NOTHING

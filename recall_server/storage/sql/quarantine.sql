@@ -1,6 +1,7 @@
--- query: hold_turn
+-- query: hold_turns
 INSERT INTO quarantine (namespace, item_id, episode_id, reasons, state, held_at)
-VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
+SELECT namespace, id, episode_id, :reasons, 'held', :held_at FROM turns
+WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: quarantined
 -- any scope: the operation is refused to tokens with limits

@@ -59,7 +59,8 @@ def intact(row: Row) -> str:
     return text
 
 
-TurnRows = Sequence[Mapping[str, Any]]
+TurnRows = Document
+"""The rows of the turns of a text, as a query parameter."""
 
 
 class Episodes(BoundTable):
@@ -108,7 +109,7 @@ class Episodes(BoundTable):
             rows = await asyncio.to_thread(turn_rows, episode)
         elif rows is None:
             rows = turn_rows(episode)
-        await self._bound.many("add_turn", rows)
+        await self._bound.send("add_turns_of_text", episode_id=episode.id, turns=rows)
 
     async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
         """Give a text the tags, the metadata and the expiry of `after`. Raises `QuotaExceeded`,
@@ -387,21 +388,24 @@ def labels_of(source: Source) -> dict[str, Any]:
 
 
 def turn_rows(episode: Episode) -> TurnRows:
-    return [
-        {
-            "id": turn_id(episode.id, turn.index),
-            "episode_id": episode.id,
-            "position": turn.index,
-            "speaker": turn.speaker,
-            "session": turn.session,
-            "said_at": turn.said_at,
-            "span_start": turn.span.start,
-            "span_end": turn.span.end,
-            "importance": importance(episode.text[turn.span.start : turn.span.end]),
-            "state": "hidden" if turn.hidden else "open",
-        }
-        for turn in episode.turns
-    ]
+    rows = Document(
+        [
+            [
+                turn_id(episode.id, turn.index),
+                turn.index,
+                turn.span.start,
+                turn.span.end,
+                turn.speaker,
+                turn.session,
+                turn.said_at and turn.said_at.isoformat(timespec="microseconds"),
+                importance(episode.text[turn.span.start : turn.span.end]),
+                "hidden" if turn.hidden else "open",
+            ]
+            for turn in episode.turns
+        ]
+    )
+    _ = rows.text
+    return rows
 
 
 def tags(row: Row) -> tuple[str, ...]:
@@ -482,25 +486,16 @@ class Quarantine(BoundTable):
         self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
     ) -> None:
         """Store why turns of an episode are hidden. `reasons`: by the id of the turn."""
-        # Thousands may have the same reasons, which are written out once.
-        documents = {tuple(why): Document(list(why)) for why in reasons.values()}
-        await self._bound.many(
-            "hold_turn",
-            [
-                {
-                    "item_id": item_id,
-                    "episode_id": episode_id,
-                    "reasons": documents[tuple(why)],
-                    "held_at": at,
-                }
-                for item_id, why in reasons.items()
-            ],
-        )
-        for item_id, why in reasons.items():
+        # Thousands may have the same reasons.
+        alike = grouped((tuple(why), item_id) for item_id, why in reasons.items())
+        for why, ids in alike.items():
+            document_ = Document(list(why))
+            await self._bound.send("hold_turns", ids=ids, reasons=document_, held_at=at)
             reason = ",".join(sorted(why))
-            self._bound.note(
-                item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
-            )
+            for item_id in ids:
+                self._bound.note(
+                    item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
+                )
 
     async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
         """Return the suspects in this state with their words, newest first."""

@@ -315,6 +315,11 @@ class Erasures(BoundTable):
             await self._bound.send(query, ids=wanted)
         await self.remove(Part.MEMORY, wanted)
 
+    async def remove_turns(self, ids: Sequence[str]) -> None:
+        """Delete turns of episodes that are being deleted."""
+        if ids:
+            await self._bound.send("erase_turns", ids=list(ids))
+
     async def remove_episodes(self, episodes: Sequence[Row], passage_ids: Iterable[str]) -> None:
         """Delete episodes with all of their turns. No memory may cite them any more."""
         await self.remove(Part.PASSAGE, passage_ids)

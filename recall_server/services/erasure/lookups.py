@@ -1,0 +1,285 @@
+"""Finds the targets of an erasure: a memory or turn, a container, or all that names a subject."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from recall_server.domain.episode import Span
+from recall_server.domain.erasure import Subject, as_read
+from recall_server.services.erasure.pieces import Affected
+from recall_server.services.erasure.redact import EPISODES, MEMORIES
+from recall_server.storage.driver import Row, grouped, span
+from recall_server.storage.store import Transaction
+from recall_server.storage.tables.erasure import Table
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How much one transaction erases: `items` texts or memories, with about `rows` rows."""
+
+    items: int
+    rows: int
+
+
+ALL = Batch(2**31 - 1, 2**31 - 1)
+NONE_YET = Batch(0, 0)
+
+
+class Lookup(ABC):
+    """Finds the target of an erasure; later calls cost less than the first."""
+
+    async def size(self, tx: Transaction) -> Mapping[str, int]:  # noqa: ARG002
+        """Return the number of rows by table, if they can be counted without reading them."""
+        return {}
+
+    @abstractmethod
+    async def find(self, tx: Transaction, batch: Batch) -> Affected | None:
+        """Return the first batch of the target, without what rests on it; None if there is no
+        such thing.
+        """
+
+    def erased(self, affected: Affected, epoch: int) -> None:  # noqa: B027
+        """Note that these rows are erased, and nothing else was since they were found; `epoch`: the
+        erase epoch after that.
+        """
+
+
+@dataclass
+class Item(Lookup):
+    """One memory in any state, or one turn, by its id. It is erased whole, whatever the batch."""
+
+    id: str
+
+    async def find(self, tx: Transaction, batch: Batch) -> Affected | None:  # noqa: ARG002
+        affected = Affected()
+        affected.memories = {row["id"]: row for row in await tx.erasures.memories_of([self.id])}
+        if affected.memories:
+            await _add_citations(tx, affected)
+        elif turn := await tx.erasures.turn(self.id):
+            affected.add(turn["episode_id"], span(turn))
+        elif lost := await tx.erasure_scan.lost(self.id):
+            _add_lost(affected, lost)
+        else:
+            return None
+        return affected
+
+
+@dataclass
+class Container(Lookup):
+    """A container, or its content when an erasure began: first its texts, then its memories."""
+
+    name: str
+    erasure_id: str
+
+    async def size(self, tx: Transaction) -> Mapping[str, int]:
+        return await tx.erasure_scan.size(self.name)
+
+    async def find(self, tx: Transaction, batch: Batch) -> Affected:
+        affected = Affected(container=self.name)
+        texts = await self._ids(tx, "episodes", batch)
+        affected.last = len(texts) < batch.items
+        if texts and batch is not ALL:
+            some = await tx.erasure_scan.up_to(texts, batch.rows)
+            affected.last = affected.last and len(some) == len(texts)
+            texts = some
+        for episode, turns in await tx.erasures.episodes_of(texts):
+            affected.take(episode, turns)
+        if affected.last:
+            memories = await self._ids(tx, "memories", batch)
+            affected.last = len(memories) < batch.items
+            rows = await tx.erasures.memories_of(memories)
+            affected.memories = {row["id"]: row for row in rows}
+        return affected
+
+    async def _ids(self, tx: Transaction, table: Table, batch: Batch) -> list[str]:
+        return await tx.erasure_scan.in_container(
+            table, self.name, erasure_id=self.erasure_id, limit=batch.items
+        )
+
+
+@dataclass
+class _Read:
+    """Remembers which rows of a table were read, so that later calls read only new ones."""
+
+    table: Table
+    _ids: set[str] = field(default_factory=set)
+    _last: str = ""
+
+    async def more(
+        self, tx: Transaction, *, erased: bool, again: Collection[str]
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Yield the rows that were not read yet, and those of `again` that were; `erased`: some may
+        have been deleted since.
+        """
+        async for page in tx.erasure_scan.rows(self.table, self._ids.intersection(again)):
+            yield page
+        async for page in tx.erasure_scan.pages(self.table, self._last):
+            self._last = page[-1]["id"]
+            self._ids |= {row["id"] for row in page}
+            yield page
+        # New rows may have ids that sort before the last one. A changed count reveals them, unless
+        # rows were deleted too.
+        if erased or await tx.erasure_scan.count(self.table) != len(self._ids):
+            present = set(await tx.erasure_scan.ids(self.table))
+            new = present - self._ids
+            self._ids = present
+            async for page in tx.erasure_scan.rows(self.table, new):
+                yield page
+
+    def deleted(self, ids: Iterable[str]) -> None:
+        self._ids.difference_update(ids)
+
+
+class _Marks(NamedTuple):
+    """The spans at which a text names the subject, and whether its labels name it."""
+
+    spans: frozenset[Span]
+    labels: bool
+
+
+@dataclass
+class Named(Lookup):
+    """All that names a subject. No index has every name, so the whole namespace is read once. Only
+    an erasure changes the words of rows that were read, and it adds no name. A relabel may add a
+    name to their labels, so relabelled rows are read again.
+    """
+
+    subject: Subject
+    _memories: _Read = field(default_factory=lambda: _Read("memories"))
+    _episodes: _Read = field(default_factory=lambda: _Read("episodes"))
+    _naming: set[str] = field(default_factory=set)
+    _labelled: set[str] = field(default_factory=set)
+    _marks: dict[str, _Marks] = field(default_factory=dict)
+    _lost: dict[str, dict[str, Any]] | None = None
+    _epoch: int | None = None
+    _event: int | None = None
+
+    async def find(self, tx: Transaction, batch: Batch) -> Affected:
+        await self._read(tx)
+        affected = Affected(self.subject)
+        known = (self._naming, self._labelled, self._marks)
+        naming, labelled, marked = (sorted(ids)[: batch.items] for ids in known)
+        naming = await self._up_to(tx, naming, batch)
+        marked = _first(((one, len(self._marks[one].spans)) for one in marked), batch.rows)
+        affected.last = (len(naming), len(labelled), len(marked)) == tuple(map(len, known))
+        affected.labelled = set(labelled)
+        affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
+        await _add_citations(tx, affected)
+        _add_lost(affected, {i: self._lost[i] for i in naming if self._lost and i in self._lost})
+        if marked:
+            await asyncio.to_thread(self._add_marks, affected, marked)
+        texts = [one for one in marked if self._marks[one].labels]
+        for episode, turns in await tx.erasures.episodes_of(texts):
+            affected.episodes[episode["id"]] = (episode, turns)
+        # A memory that this batch only relabels must still be erased if its words name the subject.
+        affected.batch = {*naming, *marked}
+        return affected
+
+    async def _up_to(self, tx: Transaction, naming: list[str], batch: Batch) -> list[str]:
+        """Return the first of these memories that cite few texts together; at least one."""
+        if batch is ALL or not naming:
+            return naming
+        cited = grouped(
+            (row["memory_id"], row["episode_id"]) for row in await tx.erasures.citations(naming)
+        )
+        return _first(((one, len({*cited.get(one, ())})) for one in naming), batch.items)
+
+    def erased(self, affected: Affected, epoch: int) -> None:
+        self._naming -= affected.batch | affected.memories.keys()
+        self._labelled -= affected.batch | affected.memories.keys() | affected.labelled
+        for episode_id in self._marks.keys() & affected.batch:
+            del self._marks[episode_id]
+        self._memories.deleted(affected.memories)
+        # That of this erasure: nobody else has erased meanwhile.
+        self._epoch = epoch
+
+    async def _read(self, tx: Transaction) -> None:
+        epoch, event = await tx.erasure_scan.moment()
+        if (epoch, event) == (self._epoch, self._event):
+            return  # every change of a memory or a text is an event
+        erased, self._epoch = epoch != self._epoch, epoch
+        again = set[str]()
+        if self._event is not None and self._event != event:
+            again = await tx.erasure_scan.relabelled(self._event)
+        self._event = event
+        self._naming -= again
+        self._labelled -= again
+        for episode_id in self._marks.keys() & again:
+            del self._marks[episode_id]
+        if self._lost is None:
+            self._lost = await tx.erasure_scan.lost()
+            for ids in await asyncio.to_thread(self._named_in, [*self._lost.values()]):
+                self._naming |= ids
+        async for page in self._memories.more(tx, erased=erased, again=again):
+            naming, labelled = await asyncio.to_thread(self._named_in, page)
+            self._naming |= naming
+            self._labelled |= labelled
+        if erased and self._marks:
+            # Read the marked texts again: they may have been deleted or redacted since.
+            texts = await tx.erasures.episodes_of(self._marks)
+            self._marks = await asyncio.to_thread(self._marked, texts)
+        async for page in self._episodes.more(tx, erased=erased, again=again):
+            texts = await tx.erasures.with_turns(page)
+            self._marks |= await asyncio.to_thread(self._marked, texts)
+
+    def _named_in(self, memories: Sequence[Row]) -> tuple[set[str], set[str]]:
+        """Return the ids of memories that name the subject in their words, and in their labels."""
+        named = self.subject.named
+        labels = MEMORIES.labels_of
+        return (
+            {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))},
+            {row["id"] for row in memories if named(*labels(row).values())},
+        )
+
+    def _add_marks(self, affected: Affected, marked: Iterable[str]) -> None:
+        for episode_id in marked:
+            for where in self._marks[episode_id].spans:
+                affected.add(episode_id, where)
+
+    def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
+        """Return the marks of those texts that name the subject."""
+        named, found = self.subject.named, {}
+        for episode, turns in texts:
+            text, labels = episode["text"], [*EPISODES.labels_of(episode).values()]
+            sessions = [turn["session"] for turn in turns]
+            labels += [episode["idempotency_key"], *sessions]
+            speakers = [turn["speaker"] for turn in turns]
+            if not self.subject.may_be_in(as_read([text, labels, speakers])):
+                continue
+            spans = {
+                span(turn)
+                for turn in turns
+                if named(turn["speaker"], text[turn["span_start"] : turn["span_end"]])
+            }
+            spans |= {*self.subject.places(text)}
+            in_labels = named(*labels)
+            if spans or in_labels:
+                found[episode["id"]] = _Marks(frozenset(spans), in_labels)
+        return found
+
+
+def _first(sizes: Iterable[tuple[str, int]], most: int) -> list[str]:
+    """Return the first ids whose sizes are not more than `most` together; at least one."""
+    found: list[str] = []
+    total = 0
+    for one, size in sizes:
+        total += size
+        if found and total > most:
+            break
+        found.append(one)
+    return found
+
+
+async def _add_citations(tx: Transaction, affected: Affected) -> None:
+    for row in await tx.erasures.citations(affected.memories):
+        affected.add(row["episode_id"], span(row))
+
+
+def _add_lost(affected: Affected, lost: Mapping[str, dict[str, Any]]) -> None:
+    """Add memories whose rows are lost, with the words that they rested on."""
+    affected.memories |= lost
+    for row in lost.values():
+        for episode_id, start, end in row["cited"]:
+            affected.add(episode_id, Span(start, end))
