@@ -59,7 +59,7 @@ I was born in May 1990 and I was born in Lagos.
 Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
   fact | Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
 Customer Ohlsen pays late. Never call them on Fridays. The contract ends in 2027. I've not told them yet in May.
-  preference | Customer Ohlsen pays late. The user asks: Never call them on Fridays.
+  fact | Customer Ohlsen pays late. The user asks: Never call them on Fridays.
   fact | The contract ends in 2027.
 My sister lives in Oslo. I fly there every March.
   fact | The user's sister lives in Oslo. The user flies there every March. | user's sister, lives_in, Oslo
@@ -116,14 +116,10 @@ Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCott
 Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder: she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
   fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays. She works Mon-Wed only from December.
   fact | Stand-up, team Heron: Headlines: give the user three, none longer than 60 characters.
-Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
-  fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
   fact | Running? – Dana: Twice a week, Tuesday and Saturday.
-  fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
 # Prose that is wrapped at 120 characters, and notes of a line each.
 An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large\\nones. A file is written under its name when it is complete. While an export of SQLite is read, the log\\n`recall.db-wal` grows to at most 1 GB.
-  fact | An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large ones.
   fact | While an export of SQLite is read, the log `recall.db-wal` grows to at most 1 GB.
 # Statements that somebody cannot eat something; pages without their tags.
 Priya: I'll do the rice. Remember Ananya can't have cashews, last time was scary\\nMum: ok\\nPriya: We can't have that.
@@ -186,11 +182,9 @@ The shed lock is stuck, I need to bring the WD-40 can on Friday.
   fact | The shed lock is stuck, the user needs to bring the WD-40 can on Friday.
 Fennel handbook\\n\\nOn-call\\nIf something is on fire and you don't know what to do, call Lucia on 4711.
   fact | Fennel handbook, On-call: If something is on fire and you don't know what to do, call Lucia on 4711.
-# Pairs on one line are several; a sentence without a verb belongs to the pair before it.
+# Pairs on one line stay together; a sentence without a verb belongs to the pair before it.
 Visit at Elm Road\\n\\nPatient: Dorothy Ainsworth. Born: 3 May 1951. Allergies: penicillin (rash), codeine.\\nComplaint: dizzy in the morning. Started about six weeks ago.
-  fact | Visit at Elm Road: Patient: Dorothy Ainsworth.
-  fact | Visit at Elm Road, Dorothy Ainsworth: Born: 3 May 1951. | Dorothy Ainsworth, birthday, 3 May 1951
-  fact | Visit at Elm Road, Dorothy Ainsworth: Allergies: penicillin (rash), codeine. | Dorothy Ainsworth, allergic_to, penicillin (rash), codeine
+  fact | Visit at Elm Road: Patient: Dorothy Ainsworth. Born: 3 May 1951. Allergies: penicillin (rash), codeine.
   fact | Visit at Elm Road, Dorothy Ainsworth: Complaint: dizzy in the morning. Started about six weeks ago.
 # An answer without a verb stands with its question, however short that is.
 assistant: ¿Presupuesto?\\nuser: Unos 120 euros por semana.
@@ -213,7 +207,6 @@ De: Maribel Ortega\\nPara: tienda\\nFecha: 3 de febrero de 2026\\nAsunto: Cambio
 The data is in London since May. They don't want SMS because of the cost of 4 cents.
   fact | The data is in London since May.
 House rules\\n\\nKeys hang behind the compressor. If one is missing, ask Tom on 4711 first.\\nDeposits are 20 %.
-  fact | House rules: Keys hang behind the compressor. If one is missing, ask Tom on 4711 first.
   fact | House rules: Deposits are 20 %.
 # Lines of different lengths without punctuation are notes of their own, as speech that was written down.
 the vet is called Fiona and is there on Tuesdays\\nthe arthritis is in the left hip, one tablet of Metacam every morning with food from now on\\num the kennel in Otley is full for August\\ninsurance is with Petplan\\nthe blue card with the number of the microchip is in the drawer of the kitchen table
@@ -284,7 +277,7 @@ Memos of the week\\n\\nvoice memo 2 tuesday\\nthe opening is on the twelfth of m
   fact | Memos of the week, voice memo 2 tuesday: the opening is on the twelfth of may because of the swings.
   fact | Memos of the week, voice memo 3: the lights switch off at nine.
 Children\\n\\n## Emil (6, class 1a)\\n- scared of the dark\\n- football on Mondays
-  fact | Children, Emil (6, class 1a): scared of the dark. | Emil, likes, the dark | NOT
+  fact | Children, Emil (6, class 1a): scared of the dark.
   fact | Children, Emil (6, class 1a): football on Mondays.
 # A session of a log is a heading, and what follows a question there is no answer.
 Coaching, Oct 21\\n\\nThe client earns 68,000 euros.\\n\\nCoaching, Nov 4\\n\\nThe client sleeps badly on Sundays.\\nNext session on Nov 19 at 17:30.
@@ -374,7 +367,6 @@ Elternbeirat\\n\\n1. Kasse\\nDer Kassenstand beträgt 310 Euro nach dem Sommerfe
 @lena-k: I deploy from Windows 11.\\n@otto (reviewer): The lock file is read twice since 3.2.\\n@lena-k: No crash on Linux 6.1.\\n@otto (reviewer): Thanks for the report.
   fact | Lena-k deploys from Windows 11.
   fact | The lock file is read twice since 3.2.
-  fact | No crash on Linux 6.1.
 # Whose note it is; who is meant by "she" beside "I"; "not me" and "die" are no part of a name.
 Apple cake\\n\\nBake it at 180 °C.\\nNote from Wanda: my tin needs 50 minutes.
   fact | Apple cake: Bake it at 180 °C.
@@ -727,11 +719,12 @@ I run on Tuesdays and Fridays at 6am.
   fact | The user runs on Tuesdays and Fridays at 6am.
 The vet is Dr Weber, 555-0134.\\nTom's number is the one on the fridge.\\nThe bins go out on Tuesdays.
   fact | The vet is Dr Weber, 555-0134.
-  fact | Tom's number is the one on the fridge.
   fact | The bins go out on Tuesdays.
 # Steps.
 To restart the router:\\n1. Unplug it.\\n2. Wait ten seconds.\\n3. Plug it in again.
   procedure | To restart the router: 1. Unplug it. 2. Wait ten seconds. 3. Plug it in again.
+Priya: Sensible. To deploy billing, just merge to main, then approve it in Slack.
+  procedure | To deploy billing, just merge to main, then approve it in Slack.
 To deploy billing, first run the tests, then tag a release, and finally watch the error rate.
   procedure | To deploy billing, first run the tests, then tag a release, and finally watch the error rate.
 # Answers.
@@ -958,7 +951,7 @@ Ana: Backoff starts at 500 ms. I moved here with Ms. Roe.
   fact | Ana moved here with Ms. Roe.
 Call with Priyanka\\n\\n- accountant is Graham Pell\\n- works as a potter
   fact | Call with Priyanka: accountant is Graham Pell.
-  fact | Call with Priyanka: works as a potter. | Call with Priyanka, job_title, potter
+  fact | Call with Priyanka: works as a potter.
 # An article is no pronoun, a unit no abbreviation, and in minutes the name before the colon speaks.
 Hausordnung\\n- Müll: donnerstags\\nDer Schlüssel liegt bei Familie Otto. Das WLAN-Passwort ist Kirsch88.
   fact | Hausordnung: Müll: donnerstags.
@@ -984,6 +977,7 @@ Lena: Die Klassenfahrt ist vom 19. bis 23. Oktober. Kostet 285 Euro.
   fact | Die Klassenfahrt ist vom 19. bis 23. Oktober. Kostet 285 Euro.
 Mama: Der Zug fährt ab Gleis 7. Das Auto ist in der Werkstatt.
   fact | Der Zug fährt ab Gleis 7.
+  fact | Das Auto ist in der Werkstatt.
 Lena: Der Termin am 8. geht nicht, da schreibe ich Mathe. Neuer Termin ist der 22. um 16 Uhr.
   fact | Lena: Der Termin am 8. geht nicht, da schreibe ich Mathe. Neuer Termin ist der 22. um 16 Uhr.
 user switched from Helix to Zed
@@ -1109,7 +1103,6 @@ Students\\n\\nKofi, 9th grade, maths. Weak at fractions, good at sums. Test on 3
   fact | Students: Kofi, 9th grade, maths.
   fact | Students: Test on 3 December.
   preference | Students: Likes to be called Henri.
-  fact | Students: Deaf in one ear, so speak up.
 Committee\\nTuesday 4 April 2023, 19:30, the hut\\n\\nMoney\\nSabine sends a reminder this week.\\nThe mower was sold to the cricket club yesterday.
   fact | Committee: Tuesday 4 April 2023, 19:30, the hut.
   fact | Committee, Money: Sabine sends a reminder this week.
@@ -1394,6 +1387,11 @@ Se la compramos a mi suegra.
 I'll buy two.
 Excel 365 shows the dates wrong without one.
 The deadline is tight.
+# Nothing specific is said, or what is meant was said elsewhere.
+Five or six hours.
+Something exciting happened last Friday.
+Family is the most important thing to me.
+Here is what helps.
 Je ne mange plus que des légumes.
 My email is a@b.example, no sorry, dana@b.example.
 """),
@@ -1553,6 +1551,34 @@ def test_what_is_hated_and_then_loved_contradicts_itself() -> None:
     assert replace(hated, negated=False) == loved
 
 
+def test_a_list_below_a_patient_is_of_the_patient() -> None:
+    text = "Discharge\nPatient: Mrs. Ida Falk\nSeen on 4 May.\n\nPlan\n- nurse on 8 May at 9:30\n- no aspirin"
+
+    found = extract(text)
+
+    assert [one.text for one in found[-2:]] == [
+        "Plan, Mrs. Ida Falk: nurse on 8 May at 9:30.",
+        "Plan, Mrs. Ida Falk: no aspirin.",
+    ]
+    assert [one.fact for one in found[-2:]] == [None, None]
+
+
+def test_a_key_before_a_sentence_makes_no_fact() -> None:
+    first, *_ = extract("Sunday\n\nWork: Ana is leaving in April.\nRan 7 km by the canal.")
+
+    assert first.text == "Sunday: Work: Ana is leaving in April."
+    assert first.fact is None
+
+
+def test_a_pronoun_on_a_new_line_of_notes_means_nobody_on_the_line_before() -> None:
+    notes = "Farm visit\n\nMr. Roe is there until May.{}His daughter keeps the books since 2024.\n210 goats."
+
+    above, beside = (extract(notes.format(mark)) for mark in ("\n", " "))
+
+    assert not any("daughter" in one.text for one in above)
+    assert beside[0].text.endswith("until May. His daughter keeps the books since 2024.")
+
+
 def test_what_is_surer_has_more_confidence() -> None:
     plain, sure = extract("The bins go out on Tuesdays."), extract("I live in Rome.")
 
@@ -1587,6 +1613,12 @@ def test_what_is_surer_has_more_confidence() -> None:
         "兄は銀行で働いていて、34歳です。",
         "兄は猫を飼っていて、ナッツのアレルギーがあります。",
         "她34岁。喜欢爬山。",
+        "小王吃素，对花生过敏。",
+        "Works at Acme - that's what Tom said.",
+        "Ana is nice. Also moved to Kiel.",
+        "The guy from the shop is married. Lives in Oslo.",
+        "Anna\n\nMoved to Kiel. Likes hiking. Is vegan.",
+        "Mi mujer es maja. También juega al ajedrez.",
         "我们的邻居吃素。喜欢爬山。",
     ],
 )

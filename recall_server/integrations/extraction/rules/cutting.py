@@ -9,27 +9,12 @@ from enum import StrEnum
 from itertools import pairwise
 
 from recall_server.domain.episode import Span
-from recall_server.domain.text.passages import (
-    LEAD_LEVEL,
-    NUMBERED,
-    TABLE_LEVEL,
-    Block,
-    blocks,
-    is_wrapped,
-)
-from recall_server.integrations.extraction.rules.facts import (
-    Found,
-    Speaker,
-    find_fact,
-    is_owned,
-    is_spoken,
-)
+from recall_server.domain.text import passages
+from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, is_owned
 from recall_server.integrations.extraction.rules.judging import has_verb, size
 from recall_server.integrations.extraction.rules.language import Table, shape
 
 PIECE_CHARS_MAX = 600
-# Shorter sentences after a pair are further values: "Allergies: penicillin. Latex."
-_PROSE_WORDS_MIN = 4
 DAY, UNMARKED = 3, 7
 
 
@@ -64,14 +49,14 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
     """Yield the pieces of `text[start:end]`, including headings, without code and quotes."""
     if start >= end:
         return
-    found = list(blocks(text, Span(start, end)))
+    found = list(passages.blocks(text, Span(start, end)))
     prose = (text[one.start : one.end] for one in found if not (one.whole or one.level))
-    wrapped = is_wrapped("\n".join(prose).split("\n"))
+    wrapped = passages.is_wrapped("\n".join(prose).split("\n"))
     for block in found:
         line = text[block.start : block.end]
         if line.startswith(("```", "~~~")) and not block.whole:
             return  # code without an end
-        columns = block.level == TABLE_LEVEL or shape("columns").match(text, block.start)
+        columns = block.level == passages.TABLE_LEVEL or shape("columns").match(text, block.start)
         if not (columns or shape("skipped").match(line)):
             # Each line is a note of its own, with the indented ones below it, unless it is wrapped.
             ends = () if wrapped else shape("next_line").finditer(text, block.start, block.end)
@@ -80,7 +65,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
                 yield from _of_block(text, block._replace(start=first, end=last), table)
 
 
-def _of_block(text: str, block: Block, table: Table) -> Iterator[Piece]:
+def _of_block(text: str, block: passages.Block, table: Table) -> Iterator[Piece]:
     line = text[block.start : block.end]
     if header := shape("header").match(line):
         at = block.start + header.start("value")
@@ -96,8 +81,8 @@ def _of_block(text: str, block: Block, table: Table) -> Iterator[Piece]:
     whole = Piece(start, block.end, words, Kind.ITEM, number=number)
     pair = shape("pair").match(words)
     level = DAY if table.patterns["day"].fullmatch(line) else block.level
-    if 0 < level < LEAD_LEVEL:
-        at = pair.start("value") if pair and NUMBERED.fullmatch(pair["key"]) else 0
+    if 0 < level < passages.LEAD_LEVEL:
+        at = pair.start("value") if pair and passages.NUMBERED.fullmatch(pair["key"]) else 0
         yield Piece(start + at, block.end, words[at:], Kind.HEADING, level=level)
     elif pair:
         whole = replace(whole, kind=Kind.PAIR, key=pair["key"].strip("* "))
@@ -109,33 +94,16 @@ def _of_block(text: str, block: Block, table: Table) -> Iterator[Piece]:
 
 
 def _with_prose(text: str, pair: Piece, value: int, table: Table) -> Iterator[Piece]:
-    """Yield a pair with its short further values ("Latex."), then the sentences after it."""
+    """Yield a pair with its further values ("Latex."), then the sentences after it."""
     found = list(_sentences(text, value, pair.end, table))
-    at = 1
-    # Below a person, each pair is theirs; of "Landlord: Mr Ode. Phone: 0171" all are of the first.
-    person = shape("whom").match(text, text.rfind("\n", 0, pair.start) + 1)
-    keys = [shape("pair").match(one.text) if person else None for one in found]
-    while (
-        at < len(found)
-        and not keys[at]
-        and (
-            shape("pair").match(found[at].text)
-            or size(found[at].text, table) < _PROSE_WORDS_MIN
-            or not has_verb(found[at].text, table)
-            or any(table.starts(f"{one}.elided", found[at].text) for one in ("words", "keep"))
-        )
-    ):
-        at += 1
-    if found:  # else it is one sentence, too long to be a statement
-        end = found[at - 1].end
-        yield replace(pair, end=end, text=text[pair.start : end])
-    for one, key in zip(found[at:], keys[at:], strict=True):
-        if key:
-            whole = text[one.start : pair.end]
-            rest = replace(pair, start=one.start, text=whole, key=key["key"].strip("* "))
-            yield from _with_prose(text, rest, one.start + key.start("value"), table)
+    for at, one in enumerate(found):
+        elided = any(table.starts(f"{cue}.elided", one.text) for cue in ("words", "keep"))
+        if at and has_verb(one.text, table) and not (elided or shape("pair").match(one.text)):
+            yield replace(pair, end=found[at - 1].end, text=text[pair.start : found[at - 1].end])
+            yield from found[at:]
             return
-        yield one
+    if found:  # else it is one sentence, too long to be a statement
+        yield replace(pair, end=found[-1].end, text=text[pair.start : found[-1].end])
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -165,49 +133,45 @@ _PART_WORDS_MAX = 6
 
 
 def parts(cut: re.Pattern[str], text: str) -> list[tuple[int, int]]:
-    """Cut a text where the pattern matches, but not in parentheses or in "Otto and Ida"."""
-    cuts = []
-    for match in cut.finditer(text):
-        before = text[: match.start()]
-        joined = text[match.end() : match.end() + 1].isupper() and shape("one_of_two").search(
-            before
-        )
-        if before.count("(") <= before.count(")") and not joined:
-            cuts.append(match)
+    """Return the parts of a text that is cut where the pattern matches, not in "Otto and Ida"."""
+    two = shape("one_of_two")
+    cuts = [
+        one
+        for one in cut.finditer(text)
+        if not (text[one.end() :][:1].isupper() and two.search(text[: one.start()]))
+    ]
     starts, ends = [0, *(one.end() for one in cuts)], [*(one.start() for one in cuts), len(text)]
     return list(zip(starts, ends, strict=True))
 
 
 def listed(clause: Piece, speaker: Speaker, language: Table) -> Iterator[Piece]:
     """Yield the parts of "I'm 34, married, …" and "live in Ghent and work …", else a clause."""
-    data, text = language.data, clause.text
-    own = language.starts("words.first", text) or clause.kind is Kind.ITEM or not language.spaced
-    own = own and not shape("reports").match(text)
+    text, i, be = clause.text, language.data["i"], language.data["be"]
+    own = bool(not language.spaced or language.starts("words.first", text))
     head = text[: parts(shape("comma"), text)[0][1]]
-    of_another = language.has("words.relation", head) or language.has("words.person", head)
-    if is_owned(text, language) or (not language.spaced and of_another):
+    people = any(language.has(f"words.{one}", head) for one in ("relation", "person"))
+    if is_owned(text, language) or (not language.spaced and people):
         # The words after "My wife is vegan and" are about her, those after "My name is Ana," about
         # the speaker.
         begun = find_fact(head, speaker, language)
-        own = bool(begun and begun.fact.attribute == "name")
+        own = begun is not None and begun.fact.attribute == "name"
+    own = own and not shape("reports").match(text)
     ands = language.patterns["and"]
     for cut, least, others, words in ((shape("comma"), 3, 1, _PART_WORDS_MAX), (ands, 2, 0, 99)):
         places, found = parts(cut, text), list[Piece]()
         for first, last in places if own and len(places) >= least else ():
             part = text[first:last].rstrip(".!。")
-            subject = is_owned(part, language) or language.starts("words.elided", part)
-            leads = first and not subject
-            led = [f"{data['i']}{part}", f"{data['be']}{part}"] if leads else []
-            short = [*led, part] if size(part, language) <= words else []
-            facts = ((said, find_fact(said, speaker, language)) for said in short)
-            named = (
-                one for one in facts if one[1] and (one[0] == part or is_spoken(one[1], speaker))
-            )
-            said, fact = next(named, (part, None))
+            leads = first and size(part, language) <= words and not is_owned(part, language)
+            for said in (f"{i}{part}", f"{be}{part}", part) if leads else (part,):
+                fact = find_fact(said, speaker, language)
+                named = fact and (fact.fact.entity, fact.fact.attribute)
+                # "I speak Dutch and English" does not say "I am English".
+                if said == part or (named and named[0] == speaker.entity and named[1] != "name"):
+                    break
             place = clause.start + first, clause.start + last
             found.append(Piece(*place, said, clause.kind, fact))
         attributes = {one.found.fact.attribute for one in found if one.found}
-        if len(attributes) >= max(2, len(places) - others) and found[0].found:
+        if len(attributes) >= max(2, len(places) - others):
             yield from found
             return
     yield clause

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import count
+from typing import NamedTuple
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
@@ -39,28 +40,21 @@ def is_of(kind: str, of: Found | str) -> bool:
     return any(attribute == one or (one[-1] == "_" and attribute.startswith(one)) for one in names)
 
 
-def is_spoken(found: Found, speaker: Speaker) -> bool:
-    """Return whether a fact with "I" put before its words may hold: "I speak Dutch and English"
-    does not say "I am English".
-    """
-    return found.fact.attribute != "name" and found.fact.entity == speaker.entity
-
-
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     attribute: str
     pattern: re.Pattern[str]
     anchored: bool
     flags: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Patterns:
-    """The compiled patterns of a language: rows, subjects, a time after a value, words left out."""
+class _Patterns(NamedTuple):
+    """The compiled patterns of a language; `split`: where a sentence may be cut, `time`: a time
+    after a value, `filler`: words left out.
+    """
 
     rows: tuple[_Row, ...]
     subject: re.Pattern[str]
-    thing: re.Pattern[str]
+    split: re.Pattern[str]
     time: re.Pattern[str]
     filler: re.Pattern[str]
     contractions: list[tuple[re.Pattern[str], str]]
@@ -82,7 +76,10 @@ def patterns(name: str) -> _Patterns:
         tuple(rows),
         re.compile(data["facts"]["subject"]),
         re.compile(
-            rf"[,，]\s?(?:(?:and|und|y|et) )?(?=(?:(?:{the}) ?)?(?:{things})(?!\w))", re.IGNORECASE
+            # "My landlord is Mr Ode, rent is 950": each may change by itself.
+            rf"{data['patterns']['split']}"
+            rf"|[,，]\s?(?:(?:and|und|y|et) )?(?=(?:(?:{the}) ?)?(?:{things})(?!\w))",
+            re.IGNORECASE,
         ),
         re.compile(_filled(data["facts"]["after"], language)),
         re.compile(rf"(?<![\w'])(?:{data['filler']})(?![\w'])[ ]?", re.IGNORECASE),
@@ -119,15 +116,14 @@ def plain(text: str, language: Table) -> str:
 def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact that a clause states, if the table of its language has it."""
     said = plain(text, language)
-    found = _denied(said, _find(said, speaker, language), speaker, language)
     # Many chats are in lower case: "plumber moved to friday". But "Love and acceptance" and "Enjoy
     # the day" state nothing about the speaker.
     english, capital = language.name == "en", said[:1].isupper()
     swaps = language.starts("keep.elided", said) if english and capital else english or capital
-    if found is None and swaps:
-        said = said[:1].swapcase() + said[1:]
-        found = _denied(said, _find(said, speaker, language), speaker, language)
-    return _replacing(said, found, language) if found else None
+    for one in (said, said[:1].swapcase() + said[1:]) if swaps else (said,):
+        if found := _denied(one, _find(one, speaker, language), speaker, language):
+            return _replacing(one, found, language)
+    return None
 
 
 def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -> Found | None:
@@ -174,19 +170,19 @@ def _replacing(said: str, found: Found, language: Table) -> Found:
 
 def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
     rows, subject = patterns(language.name).rows, patterns(language.name).subject
-    blanks = [match.start() for match in re.finditer(" ", said)]
-    starts = [0, *(match.end() for match in shape("rest").finditer(said))][:6]
     for row in rows:
-        match = None if row.anchored else row.pattern.search(said)
-        if match:
+        if not row.anchored and (match := row.pattern.search(said)):
             return _found(row, match, "", speaker, language)
-    for start in starts:
+    blanks = [match.start() for match in re.finditer(" ", said)]
+    for start in [0, *(match.end() for match in shape("rest").finditer(said))][:6]:
+        # "I live in Rome and work at Acme", but not "My wife lives in Rome and works at Acme".
+        third = language.starts("words.elided", said[start:])
+        goes_on = not start or (third is None and speaks(said[:start], language))
         ends = [end for end in blanks if end > start][:_SUBJECT_WORDS_MAX]
         begun = [(said[start:end], end + 1) for end in ends if subject.fullmatch(said, start, end)]
         for whom, at in [*begun, ("", start)]:
-            for row in rows:
-                match = row.pattern.match(said, at) if row.anchored else None
-                if match and (whom or not start or _goes_on(said, start, language)):
+            for row in rows if whom or goes_on else ():
+                if row.anchored and (match := row.pattern.match(said, at)):
                     return _found(row, match, whom, speaker, language)
     return None
 
@@ -195,14 +191,6 @@ def is_owned(text: str, language: Table) -> bool:
     """Return whether a text begins with the speaker's possessive: "My wife is vegan"."""
     mine = rf"(?:{language.data['facts']['my']}) "
     return re.match(mine, text, re.IGNORECASE) is not None
-
-
-def _goes_on(said: str, start: int, language: Table) -> bool:
-    """Return whether what begins there without a subject is of the speaker: "I live in Rome and
-    work at Acme", but not "My wife lives in Rome and works at Acme".
-    """
-    third = language.starts("words.elided", said[start:])
-    return third is None and speaks(said[:start], language)
 
 
 def speaks(text: str, language: Table) -> bool:
@@ -220,12 +208,13 @@ def _found(
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
     whom = parts.get("x") or whom
-    if not (whom or "k" in parts) and _of_another(match, parts.get("v", ""), language):
-        return None
-    attribute = row.attribute
-    if "k" in parts:
-        attribute = _key(parts["k"], "things", language) or attribute
-    value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".,")
+    if not (whom or "k" in parts or language.spaced):
+        before = match.string.partition(parts.get("v", ""))[0]
+        goes_on = "，" in before and not language.has("words.first", before)
+        if goes_on or any(language.has(f"words.{one}", before) for one in ("relation", "person")):
+            return None  # "小王吃素，对花生过敏"
+    attribute = _key(parts.get("k", ""), "things", language) or row.attribute
+    value = parts.get("v", "").strip(" \"'“”*_`").rstrip(".,")
     if not (is_of("timed", attribute) or attribute.endswith("_date")):
         amount, value = value, patterns(language.name).time.sub("", value)
         if "k" in parts and re.search(r"\d", amount) and not re.search(r"\d", value):
@@ -233,34 +222,23 @@ def _found(
             return None
     value = shape("my").sub(lambda my: "them" if my[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
-    leans = any(language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you"))
+    away += [language.starts(f"words.{cue}", whom) for cue in ("pronoun", "you")]
     # "The deposit is 50" is no age, but "our son is 5" is.
     thing = re.match(rf"(?:{language.data['facts']['the']})(?: |$)", whom, re.IGNORECASE)
-    amount = attribute == "age" and thing and not language.has("words.relation", whom)
-    amount = amount or (thing is not None and thing[0] == whom)  # "Le bois est sec."
-    if not value or amount or leans or any(away) or language.has("words.vague", value):
+    amount = thing and attribute == "age" and not language.has("words.relation", whom)
+    article = thing and thing[0] == whom  # "Le bois est sec."
+    if not value or amount or article or any(away) or language.has("words.vague", value):
         return None
     if "p" in parts:
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
-    old = (parts.get("o") or "").strip()
     spoken = language.has("words.we", match[0]) and not language.has("words.first", match[0])
-    entity = _entity(whom, speaker, language)
-    if not whom and ("k" in parts or spoken):
-        entity = "team"
-    own = "own" in row.flags
+    team = not whom and ("k" in parts or spoken)
+    entity, own = "team" if team else _entity(whom, speaker, language), "own" in row.flags
     if (attribute, entity) in (("schedule", speaker.entity), ("lives_in", "team")) and not own:
         return None  # "I go every Saturday", "We moved from Slack to Zulip"
-    if own and entity == "team":
-        entity = speaker.entity  # Where "we" live is where the speaker lives.
-    return Found(Fact(entity, attribute, value, "not" in row.flags), old or None, whom)
-
-
-def _of_another(match: re.Match[str], value: str, language: Table) -> bool:
-    """Return whether a value without a subject is of somebody else: "Tiene nueve años"."""
-    if language.spaced:
-        return False
-    before = match.string.partition(value)[0]
-    return language.has("words.relation", before) or language.has("words.person", before)
+    entity = speaker.entity if own and entity == "team" else entity  # "We live in Oslo."
+    fact = Fact(entity, attribute, value, "not" in row.flags)
+    return Found(fact, parts.get("o", "").strip() or None, whom)
 
 
 def _entity(whom: str, speaker: Speaker, language: Table) -> str:
@@ -273,7 +251,8 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
         return "team"
     owned = re.match(rf"(?:{facts['my']})(?: |$|(?=[^\x00-\u2fff]))", whom, re.IGNORECASE)
     if owned:
-        name = re.search(r" (?P<name>[A-ZÀ-Þ]\w+)$", whom) if language.name != "de" else None
+        name = re.search(r" (?P<name>[A-ZÀ-Þ]\w+(?: [A-ZÀ-Þ]\w+)*)$", whom)
+        name = name if language.name != "de" else None
         thing = whom[owned.end() :]
         return name["name"] if name else f"{speaker.entity}'s {thing}" if thing else speaker.entity
     return re.sub(rf"^(?:{facts['the']}) ", "", whom, flags=re.IGNORECASE)

@@ -48,16 +48,15 @@ class Headings:
         if piece.kind is Kind.SENDER:
             self.sender = shape("address").sub("", title).strip("\"' ") or None
             return True
-        if piece.text.rstrip().endswith((":", "：", ",")) and any(
-            language.starts(f"drop.{cue}", title) for cue in ("greeting", "chatter")
-        ):
+        greets = any(language.starts(f"drop.{cue}", title) for cue in ("greeting", "chatter"))
+        if greets and piece.text.rstrip()[-1] in ":：,":
             return True  # "Hello everybody:" names nothing.
         if shape("myself").fullmatch(title):
             title = language.data["user"]
-        dated, name = language.patterns["date"].search, title.partition(" ")[0]
-        # "Notes, Nov 4" is a title like "Notes, Oct 21" above it.
-        alike = [k for k, v in self.by_level.items() if dated(v) and v.startswith(name)]
-        level = min([piece.level, *(alike if dated(title) else ())])
+        level, dated = piece.level, language.patterns["date"].search
+        for above in [k for k, v in self.by_level.items() if dated(v) and dated(title)]:
+            if self.by_level[above].startswith(title.partition(" ")[0]):
+                level = above  # "Notes, Nov 4" is a title like "Notes, Oct 21".
         self.by_level = {k: v for k, v in self.by_level.items() if k < level}
         self.subject = self.subject if level > self.named_at else NOBODY
         if title:
@@ -70,14 +69,13 @@ class Headings:
         named = piece.kind is Kind.PAIR and shape("whom").match(piece.text)
         if named and self.by_level.get(level) != language.data["user"]:
             who = named["who"].rstrip(". ")
-            self.subject, self.named_at = Speaker(who, who), level
+            self.subject, self.named_at = Speaker(who, who), min(level, UNMARKED - 1)
         below = self.subject != NOBODY and level <= self.named_at
         return self.subject if below and not language.has("words.first", piece.text) else speaker
 
     @property
     def nearest(self) -> str:
-        nearest = self.by_level[max(self.by_level)]
-        return ASIDE.sub("", nearest).strip() or nearest
+        return ASIDE.sub("", self.by_level[max(self.by_level)]).strip()
 
     @property
     def text(self) -> str:
@@ -128,9 +126,6 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
 def labels(text: str, speakers: set[str]) -> frozenset[str]:
     """Return the speakers whose labels `parse_turns` does not know, such as "用户：" said once."""
     lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
-    handles = Counter(match[1] for match in map(shape("handle").match, lines) if match)
-    if len(named := frozenset(one for one in handles if handles[one] > 1)) > 1:
-        return named
     found = Counter(match[1] for match in map(shape("label").match, lines) if match)
     roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
     named = frozenset(one for one in found if found[one] > 1 or one in roles) - speakers

@@ -1,29 +1,25 @@
-"""Judges whether a clause is worth keeping, and its type, by points for the cues of the tables."""
+"""Judges whether a clause is worth keeping, and its type, by the cues of the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.rules.facts import Found, is_of
-from recall_server.integrations.extraction.rules.language import Table, shape, table
+from recall_server.integrations.extraction.rules.language import Table, shape
 
-KEPT_FROM = 3.0
-_EXPERIENCE_WORDS = 4
-_WORDS_MIN = 2
+SURE, UNSURE = 0.95, 0.8
 _OWN_WORDS_MIN = 4
-_GREETING_WORDS_MAX = 4
+_FEW_WORDS = 4
 _NEVER_KEPT = ("joke", "pep", "taken_back", "elided", "hypothetical", "quoted", "hedge")
-_INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
-_FACT, _SPECIFICS_MAX = 2, 2
-_EVALUATIVE, _AWAY, _SHORT = -2, -1, -2
+_TOLD = frozenset(("decision", "preference", "procedure"))
+_VERBS = frozenset(("state", "event", "plan", "rule", "must", "preference"))
+_CUES = (*_VERBS, *_TOLD, "remember")
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """The place of a clause. `named`: its speaker has a name. `rules`: the list is one of rules.
     `asked_for`: "Remember that …" stands before it.
     """
@@ -37,20 +33,14 @@ class Setting:
     asked_for: bool = False
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The points of a clause, and its type. `instructs`: it says what is to be done. `until`: it
-    says in few words until when somebody does something.
+class Verdict(NamedTuple):
+    """How sure it is (0 to 1) that a clause is worth keeping, and its type. `instructs`: it says
+    what is to be done.
     """
 
-    points: float
+    confidence: float
     type: MemoryType
     instructs: bool = False
-    until: bool = False
-
-    @property
-    def confidence(self) -> float:
-        return round(min(0.95, 0.5 + 0.1 * self.points), 2)
 
 
 def size(text: str, language: Table) -> int:
@@ -60,22 +50,20 @@ def size(text: str, language: Table) -> int:
 
 
 def leans(text: str, language: Table) -> bool:
-    """Return whether a clause refers to what another one names: "It is red", "last year I did it".
-
-    "I rebooted it, please don't ask me again" still says what is wanted.
-    """
+    """Return whether a clause refers to what another one names: "It is red", "in May I did it"."""
     if language.starts("words.pronoun", text):
         return True
     refers = language.search("words.refers", text)
-    wants = all(language.has(one, text) for one in ("words.first", "keep.request", "keep.standing"))
-    return refers is not None and not wants and not _names(text[: refers.start()], language)
+    before = text[: refers.start()] if refers else ""
+    known = names(before, language) or language.has("words.article", before)
+    return refers is not None and not known
 
 
-def _names(text: str, language: Table) -> bool:
-    """Return whether a text names a person or a thing, not only a day or a month."""
+def names(text: str, language: Table) -> bool:
+    """Return whether a text names a person, not only a day or a month."""
     times = {*language.data["weekdays"].split(), *language.data["months"].split()}
-    named = any(word.lower().rstrip("s") not in times for word in shape("capital").findall(text))
-    return named or any(language.has(f"words.{one}", text) for one in ("relation", "article"))
+    words = (word.lower().rstrip("s") for word in shape("capital").findall(text))
+    return not times.issuperset(words) or language.has("words.relation", text)
 
 
 def has_verb(text: str, language: Table) -> bool:
@@ -88,87 +76,86 @@ def is_sentence(text: str, language: Table) -> bool:
     return has_verb(text, language) and size(text, language) >= _OWN_WORDS_MIN
 
 
-def is_whole(part: str, language: Table) -> bool:
-    """Return whether a part of a sentence can be understood without the other parts."""
-    vague = leans(part, language) or language.has("words.vague", part)
-    return not vague and is_sentence(part, language)
-
-
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     """Return whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
-    words = size(text, language)
-    if (
-        shape("asks").search(text)
-        or any(language.has(f"drop.{cue}", text) for cue in _NEVER_KEPT)
-        or (language.spaced and words < _WORDS_MIN and not setting.item)
-        or (language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX)
-    ):
+    greets = language.starts("drop.greeting", text) and size(text, language) <= _FEW_WORDS
+    never = any(language.has(f"drop.{cue}", text) for cue in _NEVER_KEPT)
+    if greets or never or shape("asks").search(text):
         return True
     if setting.item:
         return False
-    if language.starts("drop.chatter", text):
-        return True
-    if setting.document:
-        return False
+    talks = not setting.document
+    cues = ("drop.chatter", *["drop.question"] * talks, *["words.you"] * setting.named)
     supposes = language.has("drop.condition", text) and not language.has("keep.rule", text)
-    starts = ["drop.question", *(["words.you"] if setting.named else [])]
-    return supposes or any(language.starts(cue, text) for cue in starts)
+    return (talks and supposes) or any(language.starts(cue, text) for cue in cues)
 
 
-def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
-    """Return the points and the type of a clause for which `says_nothing` is False."""
-    worth: dict[str, float] = table("common").data["points"]
-    cues = {name for name in (*worth, "must") if language.has(f"keep.{name}", text)}
-    speaks = language.has("words.first", text) or language.has("words.we", text)
-    related = language.has("words.relation", text)
-    words, precise = size(text, language), specifics(text, language)
+def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict | None:
+    """Return the verdict on a clause for which `says_nothing` is False; None: it is not kept.
+
+    A clause is kept if it states a fact of the tables or says what is to be done, decided or
+    remembered; if it is an item of a list, or names something specific and says something of it.
+    """
+    cues = {cue for cue in _CUES if language.has(f"keep.{cue}", text)}
+    words, precise, verb = size(text, language), specifics(text, language), bool(cues & _VERBS)
+    we, related = language.has("words.we", text), language.has("words.relation", text)
     wanted = found is None or found.fact.attribute == "wants"
-    # "No errors here." of somebody in a talk is no rule.
-    denies = setting.named and language.starts("words.none", text)
-    imperative = bool(language.starts("keep.order", text)) and wanted and not denies
-    named = language.name != "de" and language.starts_with_name(text)
-    sure = (precise or "must" in cues) and not speaks
-    definite = sure and (named or language.starts("words.definite", text))
-    points = sum(worth.get(name, 0.0) for name in cues) + min(_SPECIFICS_MAX, precise)
-    points += _FACT * (found is not None) + _FACT * imperative
-    points += KEPT_FROM * setting.asked_for
-    points += sum((speaks, related, setting.item, bool(definite), "must" in cues))
-    points += (2 if precise or setting.heading else 1) * setting.document
-    until = bool(setting.named and precise and "plan" in cues and not speaks)
-    points += until
-    if language.has("drop.judges", text) and not found:
-        points += _EVALUATIVE + min(1, precise)
-    if leans(text, language):
-        points += bool(precise) if setting.antecedent else 2 * _AWAY
-    elif language.has("words.vague", text) and precise < _SPECIFICS_MAX:
-        points += _AWAY * (not (found or setting.antecedent or definite))
-    if words < (2 if setting.item else 3) and not found:
-        points += _SHORT
-    experienced = speaks and "event" in cues and words > _EXPERIENCE_WORDS
-    instructed = cues & _INSTRUCTED or imperative
-    if not (found or precise or setting.item or related or experienced or instructed):
-        points += _AWAY
-    type_ = _type(cues, found, imperative=imperative)
-    requests = language.has("keep.request", text)
-    if setting.rules:
-        points += _FACT
-        type_ = MemoryType.PREFERENCE if type_ is MemoryType.FACT else type_
-    elif imperative and setting.named and not requests:
-        points = 0.0  # Between people an order is advice or a pep talk, unless it is a request.
-    elif imperative and setting.document and not requests:
+    orders = wanted and language.starts("keep.order", text) is not None
+    advises = orders and not (setting.rules or language.has("keep.request", text))
+    below = setting.heading or setting.item or not setting.document
+    letter = orders and not (below or language.has("keep.standing", text))
+    if (advises and setting.named) or letter:
+        return None  # Advice, a pep talk, or "Please pay by 15 April."
+    must = "must" in cues and words > _FEW_WORDS and not (we or language.has("words.first", text))
+    instructed = (
+        any((setting.asked_for, setting.rules, must, "remember" in cues))
+        or (orders and (verb or precise > 0))
+        or ("decision" in cues and (we or precise > 0))
+        or ("procedure" in cues and (precise > 0 or not setting.named))
+        or (setting.document and not cues.isdisjoint(_TOLD))
+    )
+    if setting.antecedent or leans(text, language):
+        named = precise > 0 or (related and not language.has("drop.judges", text))
+        rests = verb if setting.document else named
+        kept = setting.antecedent and (instructed or rests)
+    else:
+        says = setting.item or (words > 2 and _specific(text, language, setting, verb=verb))
+        kept = instructed or (words > 1 and says)
+    if not (found or kept):
+        return None
+    type_ = _type(cues, found, orders=orders)
+    if advises and setting.document:
         type_ = MemoryType.PROCEDURE
-    return Verdict(points, type_, imperative, until and "state" not in cues)
+    elif setting.rules and type_ is MemoryType.FACT:
+        type_ = MemoryType.PREFERENCE
+    return Verdict(SURE if found or instructed else UNSURE, type_, orders)
 
 
-def _type(cues: set[str], found: Found | None, *, imperative: bool) -> MemoryType:
+def _specific(text: str, language: Table, setting: Setting, *, verb: bool) -> bool:
+    """Return whether a clause says something of a name, a number, a time, a relative and so on."""
+    precise, definite = specifics(text, language), bool(language.starts("words.definite", text))
+    if setting.document and setting.heading:
+        return precise > 0 or (verb and definite)
+    vague = language.has("words.vague", text) and not definite
+    judges = language.has("drop.judges", text) and not setting.document
+    if precise < 2 and (vague or judges):
+        return False
+    if setting.document:
+        return verb and (precise > 1 or names(text, language))
+    speaks = language.has("words.we", text) or language.has("words.first", text)
+    said = (verb and language.has("words.relation", text)) or (precise > 0 and (verb or definite))
+    return said or (precise > 1 and speaks) or (precise > 2 and not setting.named)
+
+
+def _type(cues: set[str], found: Found | None, *, orders: bool) -> MemoryType:
     if found and is_of("preferences", found):
         return MemoryType.PREFERENCE
-    if "decision" in cues and not imperative:
+    if "decision" in cues and not orders:
         return MemoryType.DECISION
     if "procedure" in cues and not found:
         return MemoryType.PROCEDURE
     prefers = "preference" in cues and (not found or is_of("habits", found))
-    return MemoryType.PREFERENCE if imperative or prefers else MemoryType.FACT
+    return MemoryType.PREFERENCE if orders or prefers else MemoryType.FACT
 
 
 def specifics(text: str, language: Table) -> int:
@@ -178,24 +165,16 @@ def specifics(text: str, language: Table) -> int:
     if not language.spaced:
         return found + len(shape("latin_word").findall(text)) + (size(text, language) >= 6)
     words = [word.lower() for word in shape("word").findall(text)]
-    named = {*data["weekdays"].split(), *data["months"].split(), *data["numbers"].split()}
-    found += sum(word in named or word.rstrip("s") in named for word in words)
+    named = {*data["weekdays"].split(), *data["months"].split(), *data["numbers"].split()[1:]}
+    found += sum(word in named or word.removesuffix("s") in named for word in words)
     found += language.times.search(text) is not None
     capitals = [word for word in shape("capital").findall(text) if word.lower() not in named]
-    capitals = [word for word in capitals if not language.starts("words.first", word)]
-    return found + (len(capitals) if language.name != "de" else len(capitals) >= 3)
+    names = sum(not language.starts("words.first", word) for word in capitals)
+    return found + (names if language.name != "de" else names >= 3)
 
 
-def chosen(candidates: Iterable[Candidate | None], most: int) -> tuple[Candidate, ...]:
-    """Return the surest candidates in order; of the same words the last, unless a value returns."""
-    once: dict[tuple[str, int], Candidate] = {}
-    values: dict[tuple[str, str], list[str]] = {}
-    for one in filter(None, candidates):
-        said = list[str]()
-        if one.fact and is_single_valued(one.fact.attribute):
-            said = values.setdefault((one.fact.entity, one.fact.attribute), [])
-            if said[-1:] != [one.fact.value]:
-                said.append(one.fact.value)
-        once[one.text, len(said)] = one
+def chosen(candidates: Iterable[Candidate], most: int) -> tuple[Candidate, ...]:
+    """Return the surest candidates in the order of the text; of the same words the last."""
+    once = {one.text: one for one in candidates}
     ranked = sorted(once.values(), key=lambda one: -one.confidence)[:most]
     return tuple(sorted(ranked, key=lambda one: one.span.start))

@@ -65,12 +65,6 @@ class Table:
         bounded = r"(?<![\w'])(?:%s)(?!\w| of\b)" if self.spaced else "(?:%s)"
         return re.compile(bounded % "|".join([*rows, relative["ago"]]), re.IGNORECASE)
 
-    def starts_with_name(self, text: str) -> bool:
-        """Return whether the first word has a capital, and is no function word of the language."""
-        word = text.split(" ", 1)[0]
-        known = _function_words().get(self.name, frozenset())
-        return word[:1].isupper() and word.lower().replace("’", "'").split("'")[0] not in known
-
 
 @cache
 def table(name: str) -> Table:

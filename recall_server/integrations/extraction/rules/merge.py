@@ -31,10 +31,6 @@ SENTENCES_MAX = 200
 INLINE_CHARS_MAX = 300
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 class RulesMerger(Merger):
     """Joins the sentences of all memories, in the order in which they were said.
 
@@ -103,8 +99,9 @@ def _distinct(memories: Sequence[Memory]) -> Said:
 
 def _joined(texts: Sequence[_Text]) -> str | None:
     parts: list[str] = []
+    every = [(at, sentence) for at, text in enumerate(texts) for sentence in text.sentences]
     for number, text in enumerate(texts):
-        kept = [s for s in text.sentences if not _said_elsewhere(s, number, texts)]
+        kept = [sentence for sentence in text.sentences if not _repeats(sentence, number, every)]
         if len(kept) == len(text.sentences):
             parts.append(_ended(text.memory.text.strip()))
         elif text.hangs_together:
@@ -112,11 +109,6 @@ def _joined(texts: Sequence[_Text]) -> str | None:
         else:
             parts += [_ended(sentence.text) for sentence in kept]
     return " ".join(parts)
-
-
-def _said_elsewhere(sentence: _Sentence, number: int, texts: Sequence[_Text]) -> bool:
-    others = ((at, other) for at, text in enumerate(texts) for other in text.sentences)
-    return _repeats(sentence, number, others)
 
 
 def _repeats(one: _S, number: int, others: Iterable[tuple[int, _S]]) -> bool:
@@ -129,7 +121,7 @@ def _repeats(one: _S, number: int, others: Iterable[tuple[int, _S]]) -> bool:
 
 @cache
 def _listed(name: str) -> frozenset[str]:
-    return _words(table("en").data["merge"][name])
+    return frozenset(table("en").data["merge"][name].split())
 
 
 class _Text:
@@ -176,7 +168,7 @@ def _sentences(text: str) -> Iterator[str]:
         start = end
 
 
-_ARTICLES = _words("a an the")
+_ARTICLES = frozenset(("a", "an", "the"))
 _OPENING = re.compile(r"^[(\[{\"'`\u2018\u201c\u00ab]+")
 # A quotation mark after a digit may be a unit: feet or minutes.
 _CLOSING = re.compile(r"(?:[.,;:!?\u2026)\]}\u00bb\u3002\uff01\uff1f]|(?<!\d)[\"'`\u2019\u201d])+$")
@@ -194,14 +186,11 @@ class _Sentence:
         self.text = text
         self._spelt = list(_spelt(text))
         self.words = tuple(word.folded for word in self._spelt)
+        self._set = frozenset(self.words)
 
     @cached_property
     def _turned(self) -> tuple[int, list[str]]:
         return negations(self.text), [word for word in self.words if word in _listed("turning")]
-
-    @cached_property
-    def _set(self) -> frozenset[str]:
-        return frozenset(self.words)
 
     def is_said_by(self, other: _Sentence) -> bool:
         """Return whether `other` says the same, and possibly more.

@@ -1,7 +1,7 @@
 """Reads a passage turn by turn, and turns its pieces into candidates."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recall_server.domain.episode import Span, Turn
@@ -44,12 +44,12 @@ def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
 
 @dataclass
 class _Before:
-    """The previous piece; `at` is its place among the kept candidates, if it was kept."""
+    """The previous piece, its fact, and its candidate, if it was kept."""
 
     text: str
     start: int
-    at: int | None = None
     found: Found | None = None
+    kept: Candidate | None = None
 
 
 class _Reader:
@@ -58,15 +58,16 @@ class _Reader:
     def __init__(self, passage: Passage, language: Table) -> None:
         self.passage = passage
         self.language = self.main = language
-        self.kept: list[Candidate | None] = []
+        self.kept: list[Candidate] = []
         self.headings = headings.Headings()
         self.before: _Before | None = None
         self.said_by: dict[str, _Before] = {}
-        self.question, self.asked_at, self.asked_by = "", 0, passage.turns[0].speaker
+        self.asked: Piece | None = None
         self.called: str | None = None
         self.user = self.speaker = Speaker("user", language.data["user"])
-        self.turn = passage.turns[0]
+        self.turn, self.asked_by = passage.turns[0], passage.turns[0].speaker
         self.read_to, self.opens, self.tasked, self.asked_for = 0, True, False, False
+        self.silent = True
         text = passage.text
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
@@ -75,8 +76,8 @@ class _Reader:
         said = [text[turn.span.start : turn.span.end] for turn in passage.turns]
         self.keyed = len(speakers) == len(said) and headings.keyed(said, language)
         self.dated = any(map(language.patterns["date"].search, text[:300].split("\n", 3)[:3]))
-        self.names = {word for one in speakers | self.labels for word in (one, one.split()[0])}
-        names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
+        named = {word for one in speakers | self.labels for word in (one, one.split()[0])}
+        names = "|".join(map(re.escape, sorted(named)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if not speakers:
@@ -117,12 +118,12 @@ class _Reader:
     def _utterance(self, part: list[Piece], label: str | None) -> None:
         text, language = self.passage.text, self.language
         self.document = self.notes and label is None
-        self.before, self.tasked = None, False
+        self.before, self.tasked, self.silent = None, False, True
         line = text[max(0, self.turn.span.start - 60) : self.turn.span.start]
         speaker = headings.speaker_of(label or self.headings.sender, line, language)
         said = f"{label}: {text[part[0].start : part[-1].end]}"
         names = label and shape("whom").match(said)
-        if label and self.keyed and speaker and (names or speaker.entity != "user"):
+        if label and self.keyed and speaker:
             pair = Piece(part[0].start, part[-1].end, said, Kind.PAIR)
             self.speaker = self.headings.whose(pair, speaker, language)
             self._pair(pair)
@@ -138,10 +139,8 @@ class _Reader:
                 self.speaker = speaker if label else self.headings.whose(piece, speaker, language)
                 self._piece(piece)
         last = part[-1]
-        self.question, self.asked_at, self.asked_by = "", last.start, self.turn.speaker
-        if last.text.rstrip().endswith(_QUESTION) and not self.document:
-            opened = wording.cleaned(self._opened(last).text)
-            self.question = opened[:1].upper() + opened[1:]
+        asks = last.text.rstrip().endswith(_QUESTION) and not self.document
+        self.asked, self.asked_by = last if asks else None, self.turn.speaker
 
     def _piece(self, piece: Piece) -> None:
         language, quote = self.language, shape("quote").search(piece.text)
@@ -151,7 +150,8 @@ class _Reader:
         if language.has("drop.taken_back", piece.text):
             self._take_back(self.before)
         if piece.kind is Kind.STEPS:
-            self._keep(piece, Verdict(5.0, MemoryType.PROCEDURE), heading=self.headings.text)
+            steps = Verdict(judging.SURE, MemoryType.PROCEDURE)
+            self._keep(piece, steps, heading=self.headings.text)
             return
         if self._answers(piece) or self._corrects(piece):
             return
@@ -180,28 +180,13 @@ class _Reader:
         """Yield the clauses of a sentence that are each worth keeping, else all of it as one."""
         language = self.language
         piece, *listed = cutting.listed(piece, self.speaker, language)
-        text = piece.text
-        cut = cutting.parts(language.patterns["split"], text)
-        cut = [part for first, last in cut for part in self._apart(text, first, last)]
-        if language.starts("drop.condition", text):
-            cut = [(0, len(text))]  # What follows "if it burns and" holds only then.
-        setting = Setting(self.document, piece.kind is Kind.ITEM)
-        spans, ends = list[tuple[int, int]](), True
-        for first, last in cut:
-            part = text[first:last]
-            asks = text.rstrip().endswith(_QUESTION) and language.has("words.you", part)
-            if len(cut) > 1 and (asks or judging.says_nothing(part, language, setting)):
-                continue
-            found = find_fact(part, self.speaker, language)
-            whole = judging.is_whole(part, language)
-            worth = judging.judge(part, language, found, setting).points >= judging.KEPT_FROM
-            own = (found or whole) and worth and ends
-            if own or not spans:
-                spans.append((first, last))
-            else:
-                spans[-1] = (spans[-1][0], last)
-            # "The lock is stuck, I need some oil": what goes on may rest on what says too little.
-            ends = worth and not judging.leans(part, language)
+        text, setting = piece.text, Setting(self.document, piece.kind is Kind.ITEM)
+        spans = cut = cutting.parts(facts.patterns(language.name).split, text)
+        if len(cut) > 1:
+            said = (judging.says_nothing(text[slice(*span)], language, setting) for span in cut)
+            spans = [span for span, empty in zip(cut, said, strict=True) if not empty]
+        if not all(self._stands(text[slice(*span)], setting) for span in spans):
+            spans = self._by_fact(text, spans)
         left = len(spans) == 1 and spans[0] != (0, len(text))
         if left and not judging.is_sentence(text[slice(*spans[0])], language):
             spans = []  # "I told Jo" of "I told Jo and he was glad, I think"
@@ -212,111 +197,106 @@ class _Reader:
             yield from cutting.listed(clause, self.speaker, language)
         yield from listed
 
-    def _apart(self, text: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the places of what changes by itself, and of what stands before it: "My landlord is
-        Mr Ode, rent is 950". Else the place of all.
+    def _by_fact(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Join the parts of a sentence, but no two with a fact each: what supersedes one memory
+        must not hide the other fact.
         """
-        for thing in facts.patterns(self.language.name).thing.finditer(text, first, last):
-            stands = judging.is_whole(text[first : thing.start()], self.language)
-            if stands and find_fact(text[thing.end() : last], self.speaker, self.language):
-                yield first, thing.start()
-                first = thing.end()
-        yield first, last
+        joined, stated = [spans[0]], False
+        for span in spans:
+            found = find_fact(text[slice(*span)], self.speaker, self.language)
+            if found and stated:
+                joined.append(span)
+            joined[-1] = (joined[-1][0], span[1])
+            stated = stated or bool(found)
+        return joined
+
+    def _stands(self, part: str, setting: Setting) -> bool:
+        """Return whether a part of a sentence is worth keeping and can be understood alone."""
+        language, found = self.language, find_fact(part, self.speaker, self.language)
+        vague = judging.leans(part, language) or language.has("words.vague", part)
+        alone = found or (judging.is_sentence(part, language) and not vague)
+        return bool(alone and judging.judge(part, language, found, setting))
 
     def _clause(self, clause: Piece) -> None:
         language, text = self.language, clause.text
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
         leans = judging.leans(text, language)
-        if found and self._of_another(found, text, leans=leans):
+        if found and self._of_another(found, clause):
             found, leans = None, leans or not self.document
+        self.silent = False
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
         refers = leans or (cue and cue.start() <= _CUE_MAX)
         before = self.before
-        if not refers or (before and not self._names(before, text)):
-            before = None
-        named = self.speaker.entity != "user"
-        rules = listed and language.has("keep.rules", heading)
-        setting = Setting(
-            self.document, listed, bool(heading), before is not None, named, rules, self.asked_for
+        # Each line of a document is a note of its own.
+        begins = self.document and self.passage.text[: clause.start][-9:].rstrip(" -*+•").endswith(
+            "\n"
         )
+        if not refers or begins or (before and not self._names(before, text)):
+            before = None
+        setting = Setting(
+            self.document, listed, bool(heading or self.headings.subject.shown), before is not None,
+            named=self.speaker.entity != "user",
+            rules=listed and language.has("keep.rules", heading), asked_for=self.asked_for,
+        )  # fmt: skip
         if judging.says_nothing(text, language, setting):
             self.before = None
             return
-        ordered = found and language.starts("keep.order", text)
-        if found and ordered and (named or not facts.is_of("ordered", found)):
-            found = None
-        asks = ("drop.task", *(["keep.order"] if self.tasked else []))
-        task = any(language.starts(cue, text) for cue in asks)
+        cues = ("drop.task", "keep.order") if self.tasked else ("drop.task",)
+        task = any(language.starts(cue, text) for cue in cues)
         if task and not (listed or self.document or language.has("keep.standing", text)):
             self.tasked = True
             return  # "Write a poem. Use four lines." is asked for once.
         verdict = judging.judge(text, language, found, setting)
-        if (verdict.points >= judging.KEPT_FROM or clause.found) and (before or not leans):
+        if verdict and (before or not leans):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
             elif self.turn.speaker and not listed:
                 heading = ""
             heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
-        elif language.has("words.you", text):
-            self.before = None
         else:
-            self.before = _Before(text, clause.start, None, found)
+            self.before = _Before(text, clause.start, found)
 
     def _names(self, before: _Before, text: str) -> bool:
         """Return whether the piece before says what a text refers to."""
         said, language = before.text, self.language
-        led = None if before.at is None else self.kept[before.at]
-        if led is None and (judging.leans(said, language) or language.has("words.vague", said)):
+        if before.kept is None or len(before.kept.text) + len(text) > _JOINED_CHARS_MAX:
             return False
         one = shape("person").match(said) or not language.has("words.plural", said)
         if one and shape("they").match(text):
             return False
-        if led and len(led.text) + len(text) > _JOINED_CHARS_MAX:
-            return False
-        named = shape("capital").search(said) or language.starts_with_name(said)
-        known = named or language.has("words.relation", said) or judging.leans(said, language)
-        return bool(known) or not shape("person").match(text)
+        named = judging.names(f" {before.kept.text}", language)
+        return named or judging.leans(said, language) or not shape("person").match(text)
 
-    def _of_another(self, found: Found, text: str, *, leans: bool) -> bool:
-        """Return whether a fact without a subject is of somebody who was named before."""
-        before, language = self.before, self.language
-        if self.document and language.starts("words.elided", text):
-            return True  # "Likes puzzles"
-        if found.fact.entity == "team" and leans:
-            return True  # "Su casero le sube el alquiler a 950 euros"
-        if before is None or found.subject or found.fact.entity != self.speaker.entity:
+    def _of_another(self, found: Found, clause: Piece) -> bool:
+        """Return whether a fact without a subject may be of somebody other than the speaker."""
+        language, text, before = self.language, clause.text, self.before
+        if found.subject or found.fact.entity != self.speaker.entity or clause.found:
             return False
-        known = before.found and before.found.fact.entity not in (self.speaker.entity, "team")
-        spoken = language.has("words.first", text) or language.has("words.we", text)
-        if leans and not spoken:
-            return True  # "También es vegana"
-        mine = facts.is_owned(before.text, language)
-        other = known or mine or language.starts("words.pronoun", before.text) is not None
-        if language.spaced:
-            # "Tom never eats meat. Also loves hiking."
-            third = language.name == "en" and language.starts("words.elided", text) is not None
-            other = other or (third and language.starts_with_name(before.text))
-            return bool(other) and not (spoken or facts.speaks(before.text, language))
-        about = any(language.has(f"words.{cue}", before.text) for cue in ("relation", "person"))
-        own = before.found and before.found.fact.entity == self.speaker.entity
-        return about and not (spoken or own)
+        if language.has("words.first", text) or language.has("words.we", text):
+            return False
+        if self.silent:  # Nothing was said before it in this turn.
+            below = self.document or self.headings.text
+            return bool(below and language.starts("words.elided", text))
+        mine = before and not language.has("words.relation", before.text)
+        return not (before and mine and facts.speaks(before.text, language))
 
     def _of_heading(self, clause: Piece, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
-        language, about = self.language, shape("about").sub("", self.headings.nearest)
-        heading = shape("about").sub("", heading)
+        language, nearest = self.language, self.headings.nearest
+        about, heading = shape("about").sub("", nearest), shape("about").sub("", heading)
         if language.starts("keep.order", clause.text) or language.has("keep.rules", about):
             return None, heading
-        of = Speaker("user" if about == language.data["user"] else about, about)
+        user = about == language.data["user"]
+        of = Speaker("user" if user else about, about)
         found = clause.found or find_fact(clause.text, of, language)
-        if not language.spaced:
-            return self._of_document(found if found and found.subject else None), heading
-        is_it = find_fact(f"{language.data['be']}{clause.text}", of, language)
-        is_it = is_it if is_it and is_it.fact.attribute != "name" else None
-        return self._of_document(found or is_it), heading
+        if found is None and language.spaced:
+            found = find_fact(f"{language.data['be']}{clause.text}", of, language)
+            found = found if found and found.fact.attribute != "name" else None
+        known = found and (found.fact.entity != about or about != nearest)
+        return self._of_document(found if known else None), heading
 
     def _of_document(self, found: Found | None) -> Found | None:
         """Return the fact of an unnamed thing as that of the title; None if it is one of many."""
@@ -338,10 +318,10 @@ class _Reader:
 
     def _take_back(self, before: _Before | None) -> Candidate | None:
         """Drop what was kept of a piece, and return it."""
-        if before is None or before.at is None:
+        if before is None or before.kept not in self.kept:
             return None
-        kept, self.kept[before.at] = self.kept[before.at], None
-        return kept
+        self.kept.remove(before.kept)
+        return before.kept
 
     def _pair(self, piece: Piece) -> None:
         """Keep a `Key: value` line, or what follows a key such as "Note", as a sentence."""
@@ -349,75 +329,72 @@ class _Reader:
         key, value = cutting.key_and_value(piece.text)
         by = shape("by").fullmatch(key)
         key = self._opened(replace(piece, text=key.strip("* "))).text
-        empty = "?" in value or not size(value, language) or language.starts("drop.key", key)
-        quoted = language.has("drop.quoted", key)
-        # In a mail, a date by itself says when it was sent.
-        short = self.headings.sender and size(value, language) <= _NEW_WORDS_MAX
-        sent = short and language.patterns["date"].match(value)
-        if empty or quoted or sent or judging.says_nothing(value, language, Setting(item=True)):
+        empty = not size(value, language) or language.starts("drop.key", key)
+        silent = empty or "?" in value or language.has("drop.quoted", key)
+        if silent or judging.says_nothing(value, language, Setting(item=True)):
             return
         decides = language.starts("keep.decision", key)
-        generic = shape("generic").fullmatch(key) and not decides
         opener = language.patterns["openers"].match(f"{key}: ")
+        generic = shape("generic").fullmatch(key) and not decides
         if generic or (opener and opener.end() > len(key)):
             start, end = piece.end - len(value), piece.end
             for one in cutting.pieces(self.passage.text, start, end, language):
                 self._piece(replace(one, kind=Kind.SENTENCE))
             return
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
-        heading = "" if self.turn.speaker else self.headings.text
-        speaks = language.has("words.first", value) and not language.starts("keep.order", value)
+        first = language.has("words.first", value)
+        speaks = first and not language.starts("keep.order", value)
+        # In minutes of a meeting the name before the colon is the speaker.
         named = key.istitle() and " " not in key and not re.match(r"me\b", value)
         if by or (speaks and named):
-            # In minutes of a meeting the name before the colon is the speaker.
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
+        heading = "" if self.turn.speaker else self.headings.text
         heading = self._with_subject(heading, value, speaker)
         about = shape("about").sub("", heading)
-        of_user = about in ("", language.data["user"]) or language.has("words.first", value)
-        whose = speaker if of_user or speaker.entity != "user" else Speaker(about, about)
+        mine = first or about in ("", language.data["user"]) or speaker.entity != "user"
+        of = speaker if mine else Speaker(about, about)
         # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
-        of = self.user if self.keyed and speaker != subject else whose
+        of = self.user if self.keyed and speaker != subject else of
         # Whether what somebody says as a pair is about them cannot be told.
         sure = not self.turn.speaker or of.entity in ("user", subject.entity)
-        known = of_pair(key, value, of, language) if sure and of.shown not in value else None
-        said_of = None if speaker == subject else find_fact(value, whose, language)
-        found = self._of_document(known or said_of)
+        sure = sure and of.shown not in value and not judging.is_sentence(value, language)
+        found = self._of_document(of_pair(key, value, of, language) if sure else None)
         if not heading and found and found.fact.entity == "user":
             heading = self.user.shown
         type_ = MemoryType.DECISION if decides else MemoryType.FACT
-        verdict = Verdict(5.0 if found else 3.0, type_)
-        piece = replace(piece, text=said)
-        self._keep(piece, verdict, heading=heading, found=found, speaker=speaker)
+        verdict = Verdict(judging.SURE if found else judging.UNSURE, type_)
+        pair = replace(piece, text=said)
+        self._keep(pair, verdict, heading=heading, found=found, speaker=speaker)
 
     def _answers(self, piece: Piece) -> bool:
         """Keep an answer that says nothing by itself with its question; False if it is none."""
-        question, self.question = self.question, ""
-        text, language = piece.text, self.language
-        least = 2 if shape("which").fullmatch(question) else 3
+        asked, self.asked = self.asked, None
+        text, language, opened = piece.text, self.language, self._opened(piece).text
+        if not asked or text.rstrip().endswith(_QUESTION) or self.asked_by == self.turn.speaker:
+            return False
+        question = wording.cleaned(self._opened(asked).text)
+        question = question[:1].upper() + question[1:]
         # "Unos 120 euros." says nothing without "¿Presupuesto?".
         asks = judging.has_verb(text, language) or language.has("drop.question", question)
-        short = size(question, language) < least and asks
-        if not question or short or text.rstrip().endswith(_QUESTION):
-            return False
-        opened, words = self._opened(piece).text, size(text, language)
+        fits = (3 if asks else 0) <= size(question, language) <= _ANSWER_WORDS_MAX
         yes = language.starts("drop.answer_yes", text)
-        greets = language.starts("drop.greeting", text) and not yes
+        if yes and size(text, language) <= 3:
+            if judging.specifics(question, language) and size(question, language) > 3:
+                piece, opened = replace(piece, start=asked.start), question
+            elif not judging.specifics(opened, language):
+                self.asked = asked
+                return False
+        elif judging.says_nothing(opened, language, Setting()):
+            fits = False
         # "In Oslo, till I was nine." is an answer still.
         speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
-        chats = language.starts("drop.chatter", opened) or language.has("drop.judges", text)
-        # "Is it far? Please answer in kilometres."
-        chats = chats or self.asked_by == self.turn.speaker
-        speaks = speaks and not judging.leans(opened, language)
-        spoken = words > _ANSWER_WORDS_MAX or (speaks and not yes)
-        if yes and words <= 3 and judging.specifics(question, language):
-            piece = replace(piece, start=self.asked_at)
-        elif yes and words <= 3 and not judging.specifics(opened, language):
-            self.question = question
+        speaks = speaks and not (yes or judging.leans(opened, language))
+        vague = language.starts("words.pronoun", opened) or language.has("drop.judges", text)
+        fits = fits and size(text, language) <= _ANSWER_WORDS_MAX
+        if not fits or speaks or vague or not judging.specifics(opened, language):
             return False
-        elif greets or chats or spoken or not judging.specifics(opened, language):
-            return False
-        self._keep(piece, Verdict(3.5, MemoryType.FACT), question=question)
+        self._keep(piece, Verdict(judging.UNSURE, MemoryType.FACT), question=question)
         return True
 
     def _corrects(self, piece: Piece) -> bool:
@@ -432,7 +409,8 @@ class _Reader:
         kept = self._take_back(before)
         found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
         clause = replace(piece, text=before.text.replace(old.fact.value, value, 1))
-        self._keep(clause, Verdict(4.0, kept.type if kept else MemoryType.FACT), found=found)
+        verdict = Verdict(judging.SURE, kept.type if kept else MemoryType.FACT)
+        self._keep(clause, verdict, found=found)
         return True
 
     def _keep(
@@ -443,9 +421,9 @@ class _Reader:
         language, turn, speaker = self.language, self.turn, speaker or self.speaker
         if speaker.entity == "user" and self.called:
             speaker = replace(speaker, shown=self.called)
-        names = found and (found.fact.entity, found.fact.attribute) == ("user", "name")
-        if found and names and clause.kind is not Kind.PAIR:
-            self.called = found.fact.value
+        fact = found.fact if found and clause.kind is not Kind.PAIR else None
+        if fact and (fact.entity, fact.attribute) == ("user", "name"):
+            self.called = fact.value
         said, base = clause.text, turn.said_at or self.passage.occurred_at
         first = language.has("words.first", said)
         past = language.has("keep.event", said) and not language.has("keep.plan", said)
@@ -459,52 +437,46 @@ class _Reader:
             if when and first:
                 return
             when = None
-        alone = not language.spaced and not self.document
+        # "Hanna: one-pager until Friday"
+        until = language.has("keep.plan", said) and not (first or language.has("keep.state", said))
+        until = until and clause.kind is Kind.SENTENCE and speaker.entity != "user"
+        alone = until or not (language.spaced or self.document)
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = wording.Context(
             speaker,
             heading,
             instructs=verdict.instructs and not self.document,
-            team=bool(team) and turn.speaker not in self.names,
+            team=bool(team) and turn.speaker is None,
             document=self.document and bool(self.headings.text),
-            elided=alone or verdict.until or (clause.found is not None and not first),
+            elided=alone or (clause.found is not None and not first),
         )
-        start = clause.start
+        start, type_ = clause.start, verdict.type
         if question:
             text = f"{question} – {speaker.shown}: {wording.cleaned(said)}"
-        elif before is None:
-            text = wording.stand_alone(said, context, language, when)
-        else:
-            # The heading is put before the first of the two.
-            below = replace(context, heading="", elided=context.elided and not heading)
-            old = self._take_back(before)
-            if old and verdict.type is not MemoryType.DECISION:
-                verdict = replace(verdict, type=old.type)
-            stated = replace(context, instructs=False)
-            led = old.text if old else wording.stand_alone(before.text, stated, language, None)
-            text = wording.stand_alone(said, below, language, when)
+        elif led := self._take_back(before):
+            # The heading, and who speaks, stand before the first of the two.
+            text = wording.stand_alone(said, replace(context, heading=""), language, when)
             who = f"{speaker.shown}{': ' if language.spaced else '：'}"
-            if text.startswith(who):
-                text = text.removeprefix(who)
-                led = led if heading or speaker.shown in led else f"{who}{led}"
-            text = f"{led} {text}"
-            start = before.start
-            found = found or (before.found if old and old.fact else None)
-        self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, None, found)
+            named = heading or speaker.shown in led.text or not text.startswith(who)
+            text = f"{'' if named else who}{led.text} {text.removeprefix(who)}"
+            start, found = led.span.start, found or (before.found if before and led.fact else None)
+            type_ = type_ if type_ is MemoryType.DECISION else led.type
+        else:
+            text = wording.stand_alone(said, context, language, when)
+        self.silent = False
+        self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, found)
         if len(text) > TEXT_CHARS_MAX:
             return
-        self.before.at = len(self.kept)
         began_at = when.at if when and past and when.at < base else None
-        self.kept.append(
-            Candidate(
-                text=text,
-                type=verdict.type,
-                span=Span(start, clause.end),
-                fact=found.fact if found else None,
-                confidence=verdict.confidence,
-                importance=importance(said),
-                valid_from=began_at or began(said, base, past=past),
-                correction=bool(found and (found.replaces or found.ended)),
-                replaces=found.replaces if found else None,
-            )
+        self.before.kept = Candidate(
+            text=text,
+            type=type_,
+            span=Span(start, clause.end),
+            fact=found.fact if found else None,
+            confidence=verdict.confidence,
+            importance=importance(said),
+            valid_from=began_at or began(said, base, past=past),
+            correction=bool(found and (found.replaces or found.ended)),
+            replaces=found.replaces if found else None,
         )
+        self.kept.append(self.before.kept)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from recall_server.domain.text.dates import length, start_of
 from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, shape, table
 
 
-@dataclass(frozen=True)
-class When:
+class When(NamedTuple):
     """A relative time in a clause, resolved: its words, how it is shown, and when it begins."""
 
     said: str
@@ -51,34 +51,28 @@ def stand_alone(text: str, context: Context, language: Table, when: When | None)
     # The first letter may be a capital now.
     at = words.lower().find(when.said.lower())
     end = len(words) - 1 if at < 0 else at + len(when.said)
-    end += 2 if words[end:].startswith(("'s", "’s")) else 0
     shown = f" ({when.shown})" if language.spaced else f"（{when.shown}）"
     return words[:end] + shown + words[end:]
 
 
 def _worded(text: str, context: Context, language: Table) -> str:
-    shown = context.speaker.shown
-    first = language.has("words.first", text)
-    we = language.has("words.we", text) and not context.document
-    if context.instructs and not (context.heading and not first):
-        request = _they(text) if language.name == "en" else text
-        return str(language.data["asks"].format(who=shown, text=request))
+    shown, english = context.speaker.shown, language.name == "en"
+    first, we = language.has("words.first", text), language.has("words.we", text)
+    if context.instructs:
+        return str(language.data["asks"].format(who=shown, text=_they(text) if english else text))
     if context.heading and (context.document or not first):
         text = _worded(text, replace(context, heading=""), language) if first else text
         about = "" if context.heading in text else context.heading
         return f"{about}{' –' if ':' in about else ':'} {text}".removeprefix(": ")
-    elided = context.elided or language.starts("keep.elided", text)
-    other = first and shape("others").search(text) and not language.has("words.relation", text)
-    other = other or shape("mixed").match(text) is not None
-    if language.name == "en" and not (language.has("words.you", text) or elided or other):
-        start = shape("we").match(text)
-        if context.team and start and not first:
-            return f"The team{_agreeing(text[start.end() :])}"
-        if not we:
-            return _capital(_third_person(text, shown) if first else text)
-    if not (first or we or elided or language.has("words.you", text)):
-        return _capital(text)
-    return f"{shown}{': ' if language.spaced else '：'}{_capital(text)}"
+    own = context.elided or language.starts("keep.elided", text) or language.has("words.you", text)
+    team = context.team and not (own or first) and shape("we").match(text)
+    if english and team:
+        return f"The team{_agreeing(text[team.end() :])}"
+    mixed = shape("mixed").match(text) or shape("others").search(text)
+    if english and first and not (own or we or mixed):
+        return _capital(_third_person(text, shown))
+    said = _capital(text)
+    return f"{shown}{': ' if language.spaced else '：'}{said}" if first or we or own else said
 
 
 def _third_person(text: str, shown: str) -> str:
