@@ -140,7 +140,7 @@ def merger(settings: Settings, compute: Compute) -> Merger:
 
 
 def rules_merger(compute: Compute) -> Merger:
-    from recall_server.integrations.extraction.rules.merge import RulesMerger  # noqa: PLC0415
+    from recall_server.integrations.extraction.rules_merger import RulesMerger  # noqa: PLC0415
 
     return RulesMerger(compute)
 

@@ -44,8 +44,8 @@ from recall_server.domain.plan import Choice, Question
 from recall_server.domain.security.screening import orders
 from recall_server.domain.similarity import negations
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.rules.merge import NAME as RULES
-from recall_server.integrations.extraction.rules.merge import all_said
+from recall_server.integrations.extraction.rules_merger import NAME as RULES
+from recall_server.integrations.extraction.rules_merger import all_said
 from recall_server.integrations.llm import (
     Line,
     ModelApi,

@@ -23,7 +23,7 @@ from recall_server.domain.security.screening import orders
 from recall_server.domain.text.terms import terms
 from recall_server.integrations import llm
 from recall_server.integrations.extraction.language_model import ModelMerger, objections
-from recall_server.integrations.extraction.rules.merge import NAME, SENTENCES_MAX, RulesMerger
+from recall_server.integrations.extraction.rules_merger import NAME, SENTENCES_MAX, RulesMerger
 from recall_server.integrations.llm.claude_api import ClaudeApi
 from tests.support.models import WHEN, Manner, Pauses, Reply, ScriptedModel, error, says
 

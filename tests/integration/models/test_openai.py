@@ -19,7 +19,7 @@ from recall_server.integrations.extraction.language_model import (
     ModelExtractor,
     ModelMerger,
 )
-from recall_server.integrations.extraction.rules.merge import NAME as RULES
+from recall_server.integrations.extraction.rules_merger import NAME as RULES
 from recall_server.integrations.llm import (
     CHARS_PER_TOKEN,
     KEY_PAUSE_S,
