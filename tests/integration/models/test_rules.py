@@ -1390,6 +1390,7 @@ The deadline is tight.
 # Nothing specific is said, or what is meant was said elsewhere.
 Five or six hours.
 Something exciting happened last Friday.
+Priya: The old mill in Bradford on Avon.\\nDan: Good.
 Family is the most important thing to me.
 Here is what helps.
 Je ne mange plus que des légumes.

@@ -143,7 +143,8 @@ def _specific(text: str, language: Table, setting: Setting, *, verb: bool) -> bo
     if setting.document:
         return verb and (precise > 1 or names(text, language))
     speaks = language.has("words.we", text) or language.has("words.first", text)
-    said = (verb and language.has("words.relation", text)) or (precise > 0 and (verb or definite))
+    states = verb or (definite and not setting.named)
+    said = (verb and language.has("words.relation", text)) or (precise > 0 and states)
     return said or (precise > 1 and speaks) or (precise > 2 and not setting.named)
 
 
