@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.rules.facts import Found, is_of
@@ -175,7 +176,17 @@ def specifics(text: str, language: Table) -> int:
 
 
 def chosen(candidates: Iterable[Candidate], most: int) -> tuple[Candidate, ...]:
-    """Return the surest candidates in the order of the text; of the same words the last."""
-    once = {one.text: one for one in candidates}
+    """Return the surest candidates in the order of the text; of the same words the last, unless a
+    value returns.
+    """
+    once: dict[tuple[str, int], Candidate] = {}
+    values: dict[tuple[str, str], list[str]] = {}
+    for one in candidates:
+        said = list[str]()
+        if one.fact and is_single_valued(one.fact.attribute):
+            said = values.setdefault((one.fact.entity, one.fact.attribute), [])
+            if said[-1:] != [one.fact.value]:
+                said.append(one.fact.value)
+        once[one.text, len(said)] = one
     ranked = sorted(once.values(), key=lambda one: -one.confidence)[:most]
     return tuple(sorted(ranked, key=lambda one: one.span.start))
