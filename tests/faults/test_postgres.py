@@ -210,8 +210,12 @@ async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
 
 async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clock) -> None:
     """The caller sends the change again; none of it was kept."""
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"ALTER DATABASE {raw.info.dbname} SET deadlock_timeout = '3s'")
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
         await enter(built)
+        # Postgres ends the one that looks for a deadlock after both wait: never this one.
+        await other.execute("SET deadlock_timeout = '10min'")
         await other.execute("SELECT pg_advisory_xact_lock(1)")
 
         async def change() -> None:
@@ -221,7 +225,6 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
                 await raw.fetch("SELECT pg_advisory_xact_lock(1)", {})
 
         changing = asyncio.create_task(change())
-        # It waits first, so Postgres ends this one.
         await until(lambda: _somebody_waits(url), WITHIN_S, "it waits")
         await other.execute("SELECT pg_advisory_xact_lock(2)")
         with pytest.raises(DatabaseUnavailable, match="in the way"):
