@@ -186,6 +186,9 @@ Fennel handbook\\n\\nOn-call\\nIf something is on fire and you don't know what t
 Visit at Elm Road\\n\\nPatient: Dorothy Ainsworth. Born: 3 May 1951. Allergies: penicillin (rash), codeine.\\nComplaint: dizzy in the morning. Started about six weeks ago.
   fact | Visit at Elm Road: Patient: Dorothy Ainsworth. Born: 3 May 1951. Allergies: penicillin (rash), codeine.
   fact | Visit at Elm Road, Dorothy Ainsworth: Complaint: dizzy in the morning. Started about six weeks ago.
+# A noun is no verb of the first person.
+Lucía: ¿y el hotel?\\nAndrés: Casa Nómada en Oaxaca, cinco noches, 68 euros la noche con desayuno.
+  fact | ¿y el hotel? – Andrés: Casa Nómada en Oaxaca, cinco noches, 68 euros la noche con desayuno.
 # An answer without a verb stands with its question, however short that is.
 assistant: ¿Presupuesto?\\nuser: Unos 120 euros por semana.
   fact | ¿Presupuesto? – Usuario: Unos 120 euros por semana.
