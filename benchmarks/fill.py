@@ -86,7 +86,7 @@ async def fill_versions(
 
     def progress(done: int) -> None:
         say(f"{done:,} of {memories * versions:,} versions")
-        if done >= memories * len(known):
+        while done >= memories * len(known):
             known.append(built.runtime.now())
 
     ids = await fill(
@@ -98,7 +98,7 @@ async def fill_versions(
             await tx.lock()
             for place in range((version - 1) * memories, version * memories):
                 await tx.memories.retire(
-                    ids[place],
+                    [ids[place]],
                     Status.SUPERSEDED,
                     known[version],
                     superseded_by=ids[place + memories],
