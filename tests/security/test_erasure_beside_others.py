@@ -12,13 +12,15 @@ from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
+from recall_server.integrations.keys import verified
 from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.lookups import Batch
+from recall_server.services.erasure.purge import RECEIPT_TYP
 from tests.support.application import Open
-from tests.support.containers import OTTER, RED, everything, put
+from tests.support.containers import OTTER, RED, everything, put, start
 from tests.support.conversation import context, drained, enter
 from tests.support.counted import interrupted
-from tests.support.erasure import found, select
+from tests.support.erasure import erase_all, found, select
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities
 from tests.support.transfer import exported, taken_in
@@ -184,3 +186,22 @@ async def test_whatever_others_do_between_pieces_all_is_erased_and_nothing_else(
     assert "Turin" in present
     assert "Rome" not in present
     assert {f"{one}town" in present for one in WHO if one not in gone} <= {True}
+
+
+async def test_a_task_that_begins_before_a_namespace_is_erased_is_in_its_receipt(
+    open_app: Open,
+) -> None:
+    """It begins after the rows were counted. Control: no task is left."""
+    async with open_app(extractor=Stating()) as application:
+        await filled(application)
+
+        async def begin() -> None:
+            await start(application, "Xia: Mia lives in Bonn.", "")
+
+        with interrupted(application, None, begin):
+            erased = await erase_all(application)
+        left = await select(application.store, "SELECT id FROM runs")
+        claims = verified(erased.receipt, application.key.public, RECEIPT_TYP)
+
+    assert erased.counts["runs"] == claims["counts"]["runs"] == 1
+    assert left == []
