@@ -23,13 +23,14 @@ from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.engines import on_postgres
 from tests.support.erasure import candidate, erase_all, select
 from tests.support.extractors import Scripted
-from tests.support.processes import START_S, until
+from tests.support.processes import until
 from tests.support.runtime import NOON
 from tests.support.stored import left_of, without_removed_log
 from tests.support.vector_scan import scan_vectors
 
 # So many that Postgres removes old ones rather than use them again.
 SEGMENTS = 8
+WITHIN_S = 30.0
 
 
 def canaries(*stores: str) -> dict[str, str]:
@@ -269,6 +270,6 @@ async def test_the_process_that_purges_holds_no_removed_segment_of_the_log_open(
         await raw.execute("CHECKPOINT")
         before = await held()
         await application.store.purge()
-        await until(closed, START_S, "the segment is closed")
+        await until(closed, WITHIN_S, "the segment is closed")
 
     assert before
