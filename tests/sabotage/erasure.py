@@ -185,6 +185,24 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
         ("tests/security/test_scan.py::test_a_deleted_file_that_is_held_open_is_searched[sqlite]",),
     ),
     Breakage(
+        "log-held-open",
+        "that the process that purges holds no removed segment of the log open",
+        "recall_server.storage.postgres:PostgresDriver.purge",
+        Without("drain"),
+        (
+            "tests/security/test_scan.py::test_the_process_that_purges_holds_no_removed_segment_of_the_log_open[postgres]",
+        ),
+    ),
+    Breakage(
+        "counted-before",
+        "that the receipt of a namespace counts what began meanwhile",
+        "recall_server.services.erasure.eraser:NamespaceTargets.refresh",
+        Without("scan"),
+        (
+            "tests/security/test_erasure_beside_others.py::test_a_task_that_begins_before_a_namespace_is_erased_is_in_its_receipt[sqlite]",
+        ),
+    ),
+    Breakage(
         "table-not-erased",
         "one table from an erasure",
         "recall_server.storage.tables.registry:DELETED",

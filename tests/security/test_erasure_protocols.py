@@ -1,5 +1,6 @@
 """Erasures through the protocols, by a caller whose token is erased too."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,13 @@ from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
 from recall_server.integrations.keys import verified
 from recall_server.server import bound, listening
 from recall_server.services.auth import TokenRequest
+from recall_server.services.erasure.leak_scan import Scan, Trace
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from tests.support.application import Open
 from tests.support.mcp_clients import LEGACY, data, told
-from tests.support.processes import recall
+from tests.support.processes import ran, recall
 from tests.support.server import Json, Running
+from tests.support.stored import without_removed_log
 
 SECRET = "Recall-Receipt-Secret"
 TEXT = "Anna: I live in Lisbon."
@@ -121,7 +124,12 @@ async def test_an_operator_erases_and_proves_it_on_the_command_line(
     await recall(database, "erase", "alice", "--yes", "--receipt", str(receipt))
     key.write_text(await recall(database, "key"))
     told_of = await recall(database, "verify-receipt", str(receipt), "--key", str(key))
-    clean = await recall(database, "verify-erasure", "--canary", canary)
+    other = await recall(database, "verify-erasure", "--canary", "jx4wq9zk2hvt8bnd6pygcrum")
+    _, found, _ = await ran(database, "verify-erasure", "--canary", canary, "--json")
 
     assert '"state": "done"' in told_of
-    assert "nothing found" in clean
+    assert "nothing found" in other
+    scanned = Scan(**json.loads(found))
+    scanned.places = [Trace(**one) for one in json.loads(found)["places"]]
+    assert not without_removed_log(scanned).places
+    assert (scanned.files > 0, scanned.unreadable) == (True, [])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from recall_server.domain.context import Context
@@ -18,12 +19,18 @@ from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.leak_scan import LeakPatterns, scan
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
-from tests.support.conversation import ALICE, context, drained, enter
+from tests.support.conversation import ALICE, context, drained, enter, remember
+from tests.support.engines import on_postgres
 from tests.support.erasure import candidate, erase_all, select
 from tests.support.extractors import Scripted
+from tests.support.processes import until
 from tests.support.runtime import NOON
 from tests.support.stored import left_of, without_removed_log
 from tests.support.vector_scan import scan_vectors
+
+# So many that Postgres removes old ones rather than use them again.
+SEGMENTS = 8
+WITHIN_S = 30.0
 
 
 def canaries(*stores: str) -> dict[str, str]:
@@ -229,3 +236,40 @@ async def test_rows_are_searched_where_files_cannot_be_read(
 
     assert {place.where for place in before.places} >= {"table episodes", "table terms"}
     assert (after.places, after.rows > 0) == ([], True)
+
+
+@on_postgres
+async def test_the_process_that_purges_holds_no_removed_segment_of_the_log_open(
+    open_app: Open, database: str
+) -> None:
+    """Control: an idle connection of it does, before the purge."""
+    (word,) = canaries("segment").values()
+
+    async with (
+        open_app() as application,
+        await psycopg.AsyncConnection.connect(database, autocommit=True) as raw,
+    ):
+        await enter(application)
+        await remember(application, f"User: I like {word}.")
+
+        async def held() -> bool:
+            ours = await raw.execute(
+                "SELECT pid FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'recall-server'"
+            )
+            folders = tuple([f"/proc/{pid}/fd/" for (pid,) in await ours.fetchall()])
+            places = (await scan(application.store, [word], [])).places
+            return any(one.where.startswith(folders) for one in places)
+
+        async def closed() -> bool:
+            return not await held()
+
+        for _ in range(SEGMENTS):
+            await raw.execute("SELECT pg_logical_emit_message(false, 'test', 'next')")
+            await raw.execute("SELECT pg_switch_wal()")
+        await raw.execute("CHECKPOINT")
+        before = await held()
+        await application.store.purge()
+        await until(closed, WITHIN_S, "the segment is closed")
+
+    assert before

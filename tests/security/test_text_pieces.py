@@ -10,13 +10,17 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.context import Context
+from recall_server.domain.errors import NotWaiting
 from recall_server.domain.extraction import Extraction, Passage
+from recall_server.domain.intents import Intent
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState, Mode, Outcome, Request, TaskState
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.texts import Texts
 from recall_server.services.tasks import merge
+from recall_server.services.tasks.reviews import ReviewKind, Verdict
 from recall_server.services.transfer import importing
 from recall_server.storage.bound_connection import load
 from tests.support.application import Open
@@ -26,6 +30,7 @@ from tests.support.conversation import (
     context,
     drained,
     enter,
+    entry,
     memories,
     remember,
 )
@@ -371,3 +376,45 @@ async def test_an_import_writes_so_many_lines_at_once(
 
     assert kept[-1] == len(WHO)
     assert max(b - a for a, b in pairwise(kept)) <= 2
+
+
+async def test_no_text_is_read_under_the_lock_to_forget_what_was_proposed_to_be_forgotten(
+    open_app: Open,
+) -> None:
+    """Of two answers at once, one forgets, and the other is told. Control: what search finds."""
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for _ in range(3):
+            await tell(application, "Zoe: Ana lives in Anatown. Moss is green.")
+        (memory,) = await memories(application)
+        wish = Wish(Intent.FORGET, Submission("", "life"), memory_id=memory.id, review=True)
+        await application.services.intents.submit(context(application), wish)
+        waiting = {ReviewKind.PROPOSAL}
+        reviews = application.services.reviews
+        (review,) = await reviews.waiting(context(application), waiting, limit=9)
+        book = [entry(application), entry(application)]
+
+        async def first() -> None:
+            await reviews.answer(Context(book[0]), review.id, Verdict.ACCEPT)
+
+        with (
+            counted(application) as counts,
+            interrupted(application, None, first),
+            pytest.raises(NotWaiting),
+        ):
+            await reviews.answer(Context(book[1]), review.id, Verdict.ACCEPT)
+        hits = (
+            await application.services.recall.search(context(application), Query("Anatown"))
+        ).hits
+        moss = (await application.services.recall.search(context(application), Query("moss"))).hits
+        left = await reviews.waiting(context(application), waiting, limit=9)
+        queries = load(application.store.engine)
+        assert await same(application)
+
+    read = {queries[name].sql for name in ("episodes_by_id", "turns_of_episodes")}
+    assert not read & {*counts.under_lock}
+    assert not any("Anatown" in one.item.text for one in hits)
+    assert "Moss" in moss[0].item.text
+    assert left == []
+    assert book[0].ids == [review.id, memory.id]
+    assert book[0].counts == {"forgotten": 1}

@@ -311,7 +311,8 @@ class NamespaceTargets:
         return await self.scan(tx)
 
     async def refresh(self, tx: Transaction) -> None:
-        """Do nothing: tasks are counted with the other rows."""
+        """Count a small namespace again: tasks and jobs change without an event."""
+        await self.scan(tx)
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:  # noqa: ARG002
         """End all work for the namespace and refuse all its tokens."""
@@ -431,6 +432,8 @@ class Eraser:
                         await self._ended(tx, erasure, step)
                     targets.written(redaction.pieces[0])
                     done(step)
+                    # The next may be planned without the lock, for which all wait on SQLite.
+                    tries = PLANS_MAX
                     continue
                 tables = self.store.autocommit(erasure.namespace)
                 known = await tables.words.statistics()

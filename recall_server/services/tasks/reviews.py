@@ -11,7 +11,7 @@ from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode, episode_of, turn_id
+from recall_server.domain.episode import Citation, Episode, episode_of, turn_id
 from recall_server.domain.errors import Invalid, NotWaiting, ReviewNotFound, Stale
 from recall_server.domain.ids import is_proposal
 from recall_server.domain.intents import Intent
@@ -19,7 +19,6 @@ from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
 from recall_server.domain.permissions import OPERATOR, Rights
 from recall_server.domain.plan import (
     Add,
-    Change,
     Choice,
     Forget,
     Plan,
@@ -139,10 +138,7 @@ class Proposed:
 
 
 async def _plans(tx: Transaction, proposed: Proposed, now: datetime) -> Sequence[Plan]:
-    """Return the proposed changes, reconciled with what is known now, one plan per memory."""
-    if proposed.proposal.kind is ProposalKind.FORGET:
-        forgotten: list[Change] = [Forget(one.id) for one in proposed.targets]
-        return [Plan(tuple(forgotten))]
+    """Return the memories that are proposed, reconciled with what is known now, one plan each."""
     corrected = proposed.targets[0] if proposed.targets else None
     settling = await reconcile.settling(tx)
     first, *others = proposed.new
@@ -333,9 +329,10 @@ class Reviews:
                 raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
             if choice is Verdict.EDIT:
                 await self._edit(context, rights, review_id, text or "")
-            elif choice in (Verdict.ACCEPT, Verdict.REJECT):
-                accepted = choice is Verdict.ACCEPT
-                await self._close(context, rights, review_id, accepted=accepted)
+            elif choice is Verdict.ACCEPT:
+                await self._accept(context, rights, review_id)
+            elif choice is Verdict.REJECT:
+                await self._reject(context, rights, review_id)
             else:
                 raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
             change = None if choice is Verdict.REJECT else context.entry.change
@@ -372,35 +369,72 @@ class Reviews:
                     break
         return found[:limit]
 
-    async def _close(
-        self, context: Context, rights: Rights, proposal_id: str, *, accepted: bool
-    ) -> None:
-        """Make the change that is proposed, or close the proposal without it: the memories it would
-        have added stay hidden. Raises `ReviewNotFound` if this caller can see no proposal with this
-        id, `NotWaiting` if it was answered before or its target is gone, and `InsufficientScope`.
+    async def _accept(self, context: Context, rights: Rights, proposal_id: str) -> None:
+        """Make the change that is proposed. Raises `ReviewNotFound` if this caller can see no
+        proposal with this id, `NotWaiting` if it was answered before or its target is gone, and
+        `InsufficientScope`.
         """
-        entry = context.entry
-        async with self.store.change(context) as tx:
-            now = await tx.moment()
+        async with self.store.view(context) as tx:
+            proposed = await _read(tx, proposal_id)
+        if proposed.proposal.kind is ProposalKind.FORGET:
+            await self._forget(context, rights, proposal_id)
+        else:
+            async with self.store.change(context) as tx:
+                now = await tx.moment()
+                proposed = await self._closed(tx, context, rights, proposal_id, Verdict.ACCEPT)
+                for plan in await _plans(tx, proposed, now):
+                    await self.intents.ingest.judgements.apply(tx, plan, now, context.entry)
+                ids = [one.id for one in (*proposed.new, *proposed.targets)]
+                await self._embed(tx, await tx.memories.citations(ids))
+        self.runtime.wake()
+
+    async def _forget(self, context: Context, rights: Rights, proposal_id: str) -> None:
+        """Forget what is proposed to be forgotten: its words may be in a hundred long texts, which
+        are read before others wait.
+        """
+
+        async def plan(tx: Transaction) -> commit.Forgotten:
             proposed = await _read(tx, proposal_id)
             _require(proposed, rights)
-            choice = Verdict.ACCEPT if accepted else Verdict.REJECT
-            await tx.proposals.close(proposal_id, choice, entry.by, now)
-            entry.ids.append(proposal_id)
-            if not accepted:
-                entry.counts["rejected"] = 1
-                return
-            for plan in await _plans(tx, proposed, now):
-                await self.intents.ingest.judgements.apply(tx, plan, now, entry)
-            if self.embeds:
-                ids = [one.id for one in (*proposed.new, *proposed.targets)]
-                words = await tx.memories.citations(ids)
-                await promise_vectors(tx, self.runtime, {one.episode_id for one in words})
-        self.runtime.wake()
+            (target,) = proposed.targets
+            return await commit.forgotten(tx, target.id)
+
+        async def write(tx: Transaction, made: commit.Forgotten) -> None:
+            now = await tx.moment()
+            await self._closed(tx, context, rights, proposal_id, Verdict.ACCEPT)
+            await made.write(tx, now)
+            await self._embed(tx, made.words)
+            change = Plan((Forget(made.item_id),))
+            context.entry.ids += change.ids()
+            context.entry.counts |= change.counts()
+
+        await commit.apply_planned(self.store, context, plan, write)
+
+    async def _reject(self, context: Context, rights: Rights, proposal_id: str) -> None:
+        """Close the proposal: the memories it would have added stay hidden. Raises what `_accept`
+        raises.
+        """
+        async with self.store.change(context) as tx:
+            await self._closed(tx, context, rights, proposal_id, Verdict.REJECT)
+            context.entry.counts["rejected"] = 1
+
+    async def _closed(
+        self, tx: Transaction, context: Context, rights: Rights, proposal_id: str, choice: Verdict
+    ) -> Proposed:
+        """Close the proposal, and return it as it was."""
+        proposed = await _read(tx, proposal_id)
+        _require(proposed, rights)
+        await tx.proposals.close(proposal_id, choice, context.entry.by, await tx.moment())
+        context.entry.ids[:] = [proposal_id]
+        return proposed
+
+    async def _embed(self, tx: Transaction, words: Sequence[Citation]) -> None:
+        if self.embeds:
+            await promise_vectors(tx, self.runtime, {one.episode_id for one in words})
 
     async def _edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
         """Make the change with other words than those proposed; they count as the caller's own.
-        Raises what `_close` raises, and `Invalid` if the text is empty or the proposal adds
+        Raises what `_accept` raises, and `Invalid` if the text is empty or the proposal adds
         nothing.
         """
         async with self.store.view(context) as tx:

@@ -359,7 +359,11 @@ class PostgresDriver:
 
     async def purge(self, tables: Sequence[str]) -> str:
         async with self._apart(autocommit=True) as raw:
-            return await _purge(raw, tables, nodes=self._is_distributed)
+            left = await _purge(raw, tables, nodes=self._is_distributed)
+        # An idle connection holds the segment of the log open that it last wrote to, even if the
+        # server has removed it.
+        await self._pool.drain()
+        return left
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[Holder]:
