@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic_core import from_json, to_json
 
@@ -83,6 +83,13 @@ class Document:
 
     def __getstate__(self) -> dict[str, str]:
         return {"text": self.text}
+
+    @classmethod
+    def written(cls, value: Any) -> Self:
+        """Return a document whose text is made at once: later, that could delay the event loop."""
+        made = cls(value)
+        _ = made.text
+        return made
 
 
 class Connection(Protocol):

@@ -138,8 +138,8 @@ def calibration(
     )
 
 
-class Hit(Protocol):
-    """What the evidence goes by: how much of the question a hit contains, and its cosine."""
+class Measured(Protocol):
+    """A hit or candidate that tells how much of the question it contains, and its cosine."""
 
     @property
     def coverage(self) -> float | None: ...
@@ -163,7 +163,7 @@ def scaled(score: float, power: float) -> float:
     return 1.0 - math.pow(1.0 - min(score, _SURE), power)
 
 
-def evidence(shown: Sequence[Hit], weights: Calibration, lead: Lead | None = None) -> float:
+def evidence(shown: Sequence[Measured], weights: Calibration, lead: Lead | None = None) -> float:
     """Return about the share of searches with such hits that showed the answer, if as many
     questions have an answer as have none; 0 without a hit. `lead`: that of the best candidate; None
     if their order says little of an answer.

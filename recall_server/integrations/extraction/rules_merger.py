@@ -18,6 +18,7 @@ from recall_server.domain.context import Compute
 from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.similarity import negations
+from recall_server.integrations.extraction.rules import INLINE_CHARS_MAX
 from recall_server.integrations.extraction.rules.cutting import pieces
 from recall_server.integrations.extraction.rules.language import detect, table
 
@@ -27,8 +28,6 @@ SOURCES_CHARS_MAX = 10 * MERGED_CHARS_MAX
 """The most characters of all different texts together."""
 SENTENCES_MAX = 200
 """The most sentences of these: each is compared with each, which takes 0.1 s at worst."""
-# As in the extractor: below this sending takes longer than the work.
-INLINE_CHARS_MAX = 300
 
 
 class RulesMerger(Merger):

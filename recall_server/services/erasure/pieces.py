@@ -1,4 +1,4 @@
-"""What an erasure concerns, and the pieces in which it is written."""
+"""The rows that an erasure concerns, and the pieces in which it is written."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,11 +100,11 @@ NO_WORDS = postings({})
 
 @dataclass(frozen=True)
 class Piece:
-    """What one transaction of an erasure writes: the `memories` and `passages` that it takes out of
-    the index, with the `words` of those that search finds, and the terms `of_hidden` entries; the
-    `digests` that it stores; the ids of the `turns` that it deletes before their text; the turns
-    that it overwrites (`labels`). `texts`: it erases the words of the texts, and all that is not
-    in another piece.
+    """The changes of one transaction of an erasure: the `memories` and `passages` that it takes out
+    of the index, with the `words` of those that search finds, and the terms `of_hidden` entries;
+    the `digests` that it stores; the ids of the `turns` that it deletes before their text; the
+    turns that it overwrites (`labels`). `texts`: it erases the words of the texts, and all that is
+    not in another piece.
     """
 
     memories: Sequence[str] = ()
@@ -124,7 +124,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Writes:
-    """What an erasure writes, before it is cut into pieces.
+    """All changes of an erasure, before they are cut into pieces.
 
     `gone`: the passages that lose their entries, of which `remaining` get new ones. `known`: the
     digests. `hides`: the words that the memories hide. `labels`: turns that are overwritten.

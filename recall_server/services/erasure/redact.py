@@ -90,8 +90,8 @@ class _Cut:
 
 @dataclass(frozen=True)
 class Redaction:
-    """What the erasure of `affected` writes, piece by piece. It was computed before, without a
-    lock, and what it rests on must be unchanged when it is written.
+    """The changes of the erasure of `affected`, piece by piece. They were computed before, without
+    a lock, and what they rest on must be unchanged when they are written.
 
     `left`: the entries that passages get anew, found since the `moments`. `bare`: items that lose
     only their vectors. `hidden`: words that stay forgotten. `episodes`, `memories`: rows that are

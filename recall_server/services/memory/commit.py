@@ -5,7 +5,7 @@ computed without a lock, and the transaction, for which others wait, only writes
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -130,8 +130,8 @@ async def apply_planned(
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What forgets an item, a memory with the words that it cites or a passage: computed before the
-    transaction, as the words may be in a hundred long texts.
+    """Forgets an item, a memory with the words that it cites or a passage. It is computed before
+    the transaction, as the words may be in a hundred long texts.
     """
 
     item_id: str
@@ -166,7 +166,7 @@ async def forgotten(
 
 @dataclass(frozen=True)
 class Restored:
-    """What shows a forgotten memory again, with the words that it hid."""
+    """Shows a forgotten memory again, with the words that it hid."""
 
     words: Sequence[Citation]
     index: indexing.Prepared
@@ -174,16 +174,23 @@ class Restored:
 
 async def restored(tx: Transaction, memory_id: str) -> Restored:
     words = await tx.memories.citations([memory_id])
+    texts = {one.episode_id for one in words}
+    return Restored(words, await remembered(tx, memory_id, texts, [memory_id]))
+
+
+async def remembered(
+    tx: Transaction, item_id: str, texts: Collection[str], memories: Collection[str] = ()
+) -> indexing.Prepared:
+    """Return what shows the words of these texts that an item hides, and these memories."""
     hides = grouped(
-        (row["episode_id"], span(row)) for row in await tx.erasures.hidden_by([memory_id])
+        (row["episode_id"], span(row)) for row in await tx.erasures.hidden_by([item_id])
     )
 
-    def remembered(episode: Episode) -> Episode:
+    def unhidden(episode: Episode) -> Episode:
         left = Counter(episode.forgotten) - Counter(hides.get(episode.id, ()))
         return replace(episode, forgotten=tuple(left.elements()))
 
-    texts = {one.episode_id for one in words}
-    return Restored(words, await indexing.prepared(tx, (), [memory_id], texts, remembered))
+    return await indexing.prepared(tx, (), memories, texts, unhidden)
 
 
 @dataclass(frozen=True)
@@ -222,8 +229,8 @@ async def apply(
 ) -> None:
     """Make the changes of `plan` within `tx`, index new memories, and store the decisions and
     relations. Superseded memories stay in the index. `ahead`: what the new memories are written
-    with, if it is known; it may have the dates of an earlier moment. `restored`: the same for the
-    one memory that the plan restores.
+    with, if it is known; it may have the dates of an earlier moment. `restored`: what shows the one
+    memory again that the plan restores, if it is known.
 
     Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """

@@ -114,6 +114,7 @@ class Candidates(NamedTuple):
     `coverage`: how much of the question each of the ranked contains.
     `by_word`: the vectors of single words, if words are compared.
     `left_out`: how many were dropped as noise. `further`: loaded ones that follow the best.
+    `lead`: that of the best candidate, if relevance alone orders them.
     """
 
     prepared: PreparedQuery
@@ -130,6 +131,7 @@ class Candidates(NamedTuple):
     by_word: WordVectors | None = None
     left_out: int = 0
     further: Sequence[Candidate] = ()
+    lead: calibration.Lead | None = None
 
     @property
     def slots(self) -> dict[str, int]:

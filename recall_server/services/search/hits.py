@@ -66,7 +66,7 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     # Items without a vector are compared by their words.
     without = [one for one in found.best if one.slot not in found.vectors]
     found = await search.load_items(tx, found, without, only_current=only_current)
-    found = _worth_showing(found, query)
+    found = _worth_showing(found._replace(lead=_lead(found, query)), query)
     fresh = found._replace(best=_in_order(found, query))
     chosen: Sequence[Candidate] = ()
     likely = max(currency.LOOKED_AT, query.limit + search.FURTHER_MAX)
@@ -108,14 +108,14 @@ def _together(found: Candidates, query: Query) -> Candidates:
     first = found.best[:EVIDENCE_OF]
     if query.mode not in DEFAULT_ORDER or any(one.rerank is not None for one in first):
         return found
-    evidence = calibration.evidence(first, found.weights, lead(found, query))
+    evidence = calibration.evidence(first, found.weights, found.lead)
     power = calibration.power([one.score for one in first], evidence)
     scale = calibration.scaled
     best = [one._replace(score=scale(one.score, power)) for one in found.best]
     return found._replace(best=best)
 
 
-def lead(found: Candidates, query: Query) -> calibration.Lead | None:
+def _lead(found: Candidates, query: Query) -> calibration.Lead | None:
     """Return the lead of the best candidate, if relevance alone orders them."""
     prepared, order = found.prepared, found.fused.order[: 1 + calibration.FOLLOWING]
     is_stated = prepared.question.broad is not None or FACT in found.fused.signals

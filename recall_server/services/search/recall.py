@@ -1,6 +1,5 @@
 """Recall: searches, lists and counts what is remembered, shows its origin, and forgets it."""
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -8,7 +7,7 @@ from typing import Any
 
 from recall_server.domain.attributes import Timeline, without_taken_over
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode, episode_of, turn_of
+from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
@@ -37,10 +36,8 @@ from recall_server.services.search.hits import (
     current_first,
     expired,
     finalize,
-    lead,
     with_turns,
 )
-from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
 from recall_server.telemetry import tracer
 
@@ -457,13 +454,7 @@ class Recall:
         texts = [episode_of(item_id)]
 
         async def plan(tx: Transaction) -> indexing.Prepared:
-            hidden = Counter(span(row) for row in await tx.erasures.hidden_by([item_id]))
-
-            def restored(episode: Episode) -> Episode:
-                left = Counter(episode.forgotten) - hidden
-                return replace(episode, forgotten=tuple(left.elements()))
-
-            return await indexing.prepared(tx, (), (), texts, restored)
+            return await commit.remembered(tx, item_id, texts)
 
         async def write(tx: Transaction, index: indexing.Prepared) -> None:
             await index.write(tx)
@@ -497,7 +488,7 @@ async def _finalized(
         slots, ids = candidates.slots, [hit.item.id for hit in hits]
         candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
     scores = [hit.scores for hit in hits]
-    evidence = calibration.evidence(scores, candidates.weights, lead(candidates, query))
+    evidence = calibration.evidence(scores, candidates.weights, candidates.lead)
     hits = await with_turns(tx, candidates, hits, query)
     if evidence < WEAK_BELOW:
         hits = [*hits[:QUOTED_IN_FULL], *map(Hit.with_cited_words, hits[QUOTED_IN_FULL:])]

@@ -463,6 +463,4 @@ def shorter(lists: Iterable[Row], gone: Collection[int]) -> tuple[Document, Docu
             opened.append((row["term"], left))
         else:
             closed.append((row["term"], row["slot"], left))
-    made = Document(opened), Document(closed)
-    _ = [one.text for one in made]
-    return made
+    return Document.written(opened), Document.written(closed)

@@ -388,7 +388,7 @@ def labels_of(source: Source) -> dict[str, Any]:
 
 
 def turn_rows(episode: Episode) -> TurnRows:
-    rows = Document(
+    return Document.written(
         [
             [
                 turn_id(episode.id, turn.index),
@@ -404,8 +404,6 @@ def turn_rows(episode: Episode) -> TurnRows:
             for turn in episode.turns
         ]
     )
-    _ = rows.text
-    return rows
 
 
 def tags(row: Row) -> tuple[str, ...]:

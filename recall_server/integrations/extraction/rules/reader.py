@@ -236,10 +236,14 @@ class _Reader:
         if not refers or begins or (before and not self._names(before, text)):
             before = None
         setting = Setting(
-            self.document, listed, bool(heading or self.headings.subject.shown), before is not None,
+            self.document,
+            listed,
+            bool(heading or self.headings.subject.shown),
+            before is not None,
             named=self.speaker.entity != "user",
-            rules=listed and language.has("keep.rules", heading), asked_for=self.asked_for,
-        )  # fmt: skip
+            rules=listed and language.has("keep.rules", heading),
+            asked_for=self.asked_for,
+        )
         if judging.says_nothing(text, language, setting):
             self.before = None
             return
@@ -414,9 +418,16 @@ class _Reader:
         return True
 
     def _keep(
-        self, clause: Piece, verdict: Verdict, *, heading: str = "", found: Found | None = None,
-        before: _Before | None = None, question: str = "", speaker: Speaker | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        clause: Piece,
+        verdict: Verdict,
+        *,
+        heading: str = "",
+        found: Found | None = None,
+        before: _Before | None = None,
+        question: str = "",
+        speaker: Speaker | None = None,
+    ) -> None:
         """Keep a clause as a candidate, unless it would be too long."""
         language, turn, speaker = self.language, self.turn, speaker or self.speaker
         if speaker.entity == "user" and self.called:
