@@ -129,6 +129,17 @@ UNSEEN = frozenset({Status.QUARANTINED, Status.FORGOTTEN})
 """The memories that no list shows."""
 
 
+def chain(superseded_by: str | None, successors: Mapping[str, str | None]) -> list[str]:
+    """Return the ids of the memories that superseded one, the last of them last, as far as
+    `successors` has them, which holds the successor of each.
+    """
+    found: dict[str, None] = {}
+    while superseded_by and superseded_by in successors and superseded_by not in found:
+        found[superseded_by] = None
+        superseded_by = successors[superseded_by]
+    return list(found)
+
+
 @dataclass(frozen=True)
 class Fact:
     """Entity, attribute and value; `negated`: the value does not hold."""

@@ -30,7 +30,7 @@ from recall_server.domain.intents import (
     meant,
     statement,
 )
-from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
+from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status, chain
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import (
     BY_HAND,
@@ -71,7 +71,6 @@ from recall_server.storage.store import Store, Transaction
 SCORED_MAX = 50
 CONSIDERED_MAX = 5
 NAMED_MAX = 5
-CHAIN_MAX = 100
 # A memory with this many relations, in either direction, gets no more.
 RELATIONS_MAX = 100
 GENERAL = "general"
@@ -545,14 +544,12 @@ async def _believed(tx: Transaction, memory: Memory | None, intent: Intent) -> M
         raise MemoryNotFound
     if intent is Intent.FORGET:
         return memory
-    current: Memory | None = memory
-    for _ in range(CHAIN_MAX):
-        if current is None or current.superseded_by is None:
-            break
-        current = (await tx.memories.get([current.superseded_by])).get(current.superseded_by)
-    if current is None or current.status not in BELIEVED:
+    by = memory.superseded_by
+    *_, current = chain(by, await tx.memories.successors({by} if by else ())) or [memory.id]
+    holds = (await tx.memories.get([current])).get(current)
+    if holds is None or holds.status not in BELIEVED:
         raise MemorySuperseded
-    raise MemorySuperseded(f"This memory was superseded. {current.id} holds now: correct that one.")
+    raise MemorySuperseded(f"This memory was superseded. {current} holds now: correct that one.")
 
 
 # Fewer characters occur anywhere and prove nothing.

@@ -470,8 +470,7 @@ async def load_items(
         return found
     items = await _read(tx, found, missing)
     if only_current:
-        read = list(items.values())
-        later = {*await successors(tx, read), *(item.id for item in read)}
+        later = await tx.memories.successors(superseding(items.values()))
         items = {slot: one for slot, one in items.items() if one.superseded_by not in later}
     gone = set(missing) - items.keys()
     best = [one for one in found.best if one.slot not in gone]
@@ -485,11 +484,6 @@ async def _read(tx: Transaction, found: Candidates, slots: Iterable[int]) -> dic
     return {slot_of[item.id]: item for item in await tx.memories.items(list(slot_of))}
 
 
-async def successors(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
-    """Return the memories that superseded these items, directly or indirectly, by id."""
-    known = {item.id for item in items}
-    wanted = {item.superseded_by for item in items if item.superseded_by} - known
-    if not wanted:
-        return {}
-    later = set(await tx.memories.chain(wanted)) - known
-    return {item.id: item for item in await tx.memories.items(sorted(later))}
+def superseding(items: Iterable[Item]) -> set[str]:
+    """Return the ids of the memories that superseded these items."""
+    return {item.superseded_by for item in items if item.superseded_by}

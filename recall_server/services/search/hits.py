@@ -13,7 +13,7 @@ import numpy as np
 
 from recall_server.domain.episode import turn_id
 from recall_server.domain.errors import RerankerUnavailable
-from recall_server.domain.memory import Memory
+from recall_server.domain.memory import Memory, chain
 from recall_server.domain.query import (
     DEFAULT_ORDER,
     NEXT_CHARS_MAX,
@@ -43,8 +43,6 @@ from recall_server.services.search import Candidates, PreparedQuery
 from recall_server.storage.index.documents import Documents
 from recall_server.storage.store import Transaction
 
-# How many memories of a chain of supersession are followed.
-CHAIN_MAX = 100
 # How many of the best hits come with a next message of their speaker.
 GOES_ON_MAX = 3
 # Of how many of the best candidates the evidence is found, however many are wanted: the score of a
@@ -200,26 +198,24 @@ async def current_first(
     `until`, which is added if it is not a hit itself. Hits that swap places swap their scores,
     except in modes whose score is a documented formula.
     """
-    if not any(hit.item.superseded_by for hit in hits):
+    superseding = search.superseding(hit.item for hit in hits)
+    if not superseding:
         return list(hits)
+    later = await tx.memories.successors(superseding, before=until)
+    chains = [[hit.item.id, *chain(hit.item.superseded_by, later)] for hit in hits]
     hit_by_id = {hit.item.id: hit for hit in hits}
-    later = await search.successors(tx, [hit.item for hit in hits])
+    added = {chain[-1] for chain in chains} - hit_by_id.keys()
+    current = {item.id: item for item in await tx.memories.items(sorted(added))} if added else {}
     found: dict[str, Hit] = {}
-    for hit in hits:
-        chain = [hit]
-        while (by := chain[-1].item.superseded_by) and len(chain) < CHAIN_MAX:
-            current = hit_by_id.get(by)
-            if current is None and by in later:
-                current = hit_of([later[by]], hit.scores)
-            if current is None or current in chain or currency.began_after(current.item, until):
-                break
-            chain.append(current)
+    for hit, ids in zip(hits, chains, strict=True):
         # Memories in between appear only if they are hits.
-        chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
-        new = [one for one in reversed(chain) if one.item.id not in found]
+        line = [hit_by_id[one] for one in ids if one in hit_by_id]
+        if ids[-1] in current:
+            line.append(hit_of([current[ids[-1]]], hit.scores))
+        new = [one for one in reversed(line) if one.item.id not in found]
         new = exchanged(new) if query.mode in DEFAULT_ORDER else new
         # A memory that gave way to an earlier report of the same says nothing more.
-        last = chain[-1].item.id, chain[-1].text
+        last = line[-1].item.id, line[-1].text
         found |= {i.item.id: i for i in new if (i.item.superseded_by, i.text) != last}
     return list(found.values())[: query.limit]
 

@@ -338,15 +338,48 @@ SELECT e.status, count(*) AS memories
 GROUP BY e.status
 
 -- query: successors
--- any scope: ids only; what they stand for is read by memory_items
--- These memories, and those that they are superseded by, directly or not.
-{{forward}}
-SELECT DISTINCT id FROM forward WHERE id IS NOT NULL
+-- For each of these memories, and of those that superseded them, directly or not: what superseded
+-- it. The last has no successor: a null id. Only what search finds, was true at :true_at and began before :before.
+WITH RECURSIVE forward (id) AS (
+  SELECT id FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+  UNION
+  SELECT m.superseded_by FROM forward f JOIN memories m ON m.namespace = :namespace AND m.id = f.id
+)
+SELECT m.id, CASE WHEN :any_truth THEN m.superseded_by END AS superseded_by
+FROM (SELECT id FROM forward LIMIT :limit) f
+CROSS JOIN memories m
+WHERE m.namespace = :namespace AND m.id = f.id
+  AND m.status IN ('active', 'disputed', 'superseded')
+  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+  AND m.valid_from < :before
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (m.valid_until IS NULL OR m.valid_until > :true_at)))
+  AND {{scope:m}}
 
 -- query: successors_at
--- any scope: ids only; what they stand for is read by memory_items
-{{forward_at}}
-SELECT DISTINCT id FROM forward WHERE id IS NOT NULL
+-- The same as of a past moment, by the last event of each memory until then.
+WITH RECURSIVE forward (id) AS (
+  SELECT id FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+  UNION
+  SELECT e.superseded_by FROM forward f JOIN memory_events e
+    ON e.namespace = :namespace AND e.item_id = f.id
+  WHERE e.seq = (SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
+)
+SELECT m.id, CASE WHEN :any_truth THEN e.superseded_by END AS superseded_by
+FROM (SELECT id FROM forward LIMIT :limit) f
+CROSS JOIN memories m
+CROSS JOIN memory_events e
+WHERE m.namespace = :namespace AND m.id = f.id
+  AND e.namespace = :namespace AND e.item_id = m.id
+  AND e.seq = (SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
+  AND e.status IN ('active', 'disputed', 'superseded')
+  AND (e.expires_at IS NULL OR e.expires_at > :as_of)
+  AND m.valid_from < :before
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
+  AND {{scope:m}}
 
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id

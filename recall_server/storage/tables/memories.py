@@ -54,6 +54,8 @@ from recall_server.storage.tables.new_memory import NewMemory, citation_row
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
 LINEAGE_DEPTH = 100
+# How many successors of memories are read: those of one attribute that changes daily for years.
+SUCCESSORS_MAX = 1_000
 
 
 class Memories(BoundTable):
@@ -436,17 +438,33 @@ class Memories(BoundTable):
         its successor, ordered by when they began to hold. Memories outside the access scope or in
         quarantine are left out; if the memory itself is one, the list is empty.
         """
-        found = (await self.get(await self.chain([memory_id], "lineage"))).items()
+        query = "lineage_at" if self._bound.past.known_at else "lineage"
+        ids = await self._column("id", query, ids=[memory_id], depth=LINEAGE_DEPTH)
+        found = (await self.get(ids)).items()
         chain = {i: one for i, one in found if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
         return oldest_first(chain)
 
-    async def chain(self, ids: Collection[str], query: str = "successors") -> Sequence[str]:
-        """Return these ids, and those of the memories that superseded them, directly or not."""
-        query = f"{query}_at" if self._bound.past.known_at else query
-        found: list[str] = await self._column("id", query, ids=sorted(ids), depth=LINEAGE_DEPTH)
-        return found
+    async def successors(
+        self, ids: Collection[str], *, before: datetime | None = None
+    ) -> dict[str, str | None]:
+        """Return for each of these memories, and of those that superseded them, directly or not,
+        the id of the one that superseded it: of those that search finds as of the requested
+        moments and that began to hold before `before`. At most `SUCCESSORS_MAX`.
+        """
+        if not ids:
+            return {}
+        past = self._bound.past
+        rows = await self._bound.fetch(
+            "successors_at" if past.known_at else "successors",
+            ids=sorted(ids),
+            any_truth=past.as_of is None,
+            true_at=past.as_of or LATEST,
+            before=before or LATEST,
+            limit=SUCCESSORS_MAX,
+        )
+        return {row["id"]: row["superseded_by"] for row in rows}
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the access counts of memories. On Postgres rows locked by another transaction are

@@ -33,6 +33,7 @@ TURNS = 20_000
 IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
 TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
 SLOTS = list(range(1, TURNS, 401))
+SUCCESSORS = {"ids": IDS, "any_truth": False, "true_at": NOON, "before": NOON, "limit": 1_000}
 DAY = timedelta(days=1)
 LIMITED = AccessScope(topics=frozenset({"topic 1"}), agent_id="planner")
 IN_ROOMS = AccessScope(containers=frozenset({"room-7", "room-8"}))
@@ -50,8 +51,8 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "turns_said": {"ids": TURN_IDS},
     "superseded_words": {"ids": TURN_IDS},
     "superseded_words_at": {"ids": TURN_IDS},
-    "successors": {"ids": IDS, "depth": 100},
-    "successors_at": {"ids": IDS, "depth": 100},
+    "successors": SUCCESSORS,
+    "successors_at": SUCCESSORS,
     "memories_to_index": {"after": "mem_3", "limit": 500},
     "episodes_to_index": {"after": "ep_3", "limit": 500},
     "page_of_items": {"after": 3, "limit": 500},
