@@ -1,7 +1,7 @@
 """A question for one fact finds the memory that states it, whatever its words."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -138,3 +138,18 @@ def test_only_a_question_for_one_fact_and_nothing_else_is_one(
     question: str, fact: FactQuestion | None
 ) -> None:
     assert fact_question(question) == fact
+
+
+async def test_the_value_that_holds_stands_first_after_a_hundred_others(open_app: Open) -> None:
+    towns = [f"Town{number}" for number in range(105)]
+    async with open_app() as application:
+        await enter(application)
+        for day, town in enumerate(towns):
+            said = datetime(2021, 1, 10, tzinfo=UTC) + timedelta(days=day)
+            text = Submission(f"Nora lives in {town}.", "homes", occurred_at=said)
+            await application.services.ingest.remember(context(application), text)
+        while await application.worker.run_once():
+            pass
+        hits = await asked(application, "Town0", mode=SearchMode.KEYWORD)
+
+    assert [hit.text for hit in hits] == ["Nora lives in Town104.", "Nora lives in Town0."]
