@@ -159,13 +159,14 @@ def test_lines_that_are_each_a_sentence_are_joined_only_while_they_are_short() -
 
 
 def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words() -> None:
-    head = "From: Ana Roe <ana@x.example>\nTo: Ben\nDate: Tue, 10 Nov 2026 16:42\nSubject: Desk"
+    head = "To: Ben\nDate: Tue, 10 Nov 2026 16:42\nSubject: Desk"
     quoted = "> Which wood?"
-    text = f"{head}\n\nHi Ben,\n\nash, please.\n\nIt is 3 m long.\n\nBest\nAna\n\n{quoted}"
+    more = "It is 3 m long, and it must carry a saw, a lathe and a drill, so take the thick boards."
+    text = f"From: Ana <ana@x.example>\n{head}\n\nHi Ben,\n\nash, please.\n\n{more}\n\nBest\nAna"
 
-    assert cut(text) == [
+    assert cut(f"{text}\n\n{quoted}") == [
         ((), f"{head}\n\nHi Ben,\n\nash, please."),
-        ((), "It is 3 m long.\n\nBest\nAna"),
+        ((), f"{more}\n\nBest\nAna"),
         ((), quoted),
     ]
 

@@ -200,6 +200,84 @@ def test_who_commented_or_wrote_speaks_the_lines_below() -> None:
     assert said("The manual added:\nOil it.") == [(None, "The manual added:\nOil it.")]
 
 
+MAIL = """\
+From: Ana Kim <ana@kim.example>
+To: Bo
+Date: Mon, 6 Nov 2023 09:12
+Subject: Flat
+
+I moved to Leeds.
+
+> Where do you live?
+
+The landlord is Mr Shaw."""
+
+
+def test_the_head_of_a_mail_names_who_says_what_is_not_quoted_in_it() -> None:
+    assert said(MAIL) == [
+        ("Ana Kim", "To: Bo\nDate: Mon, 6 Nov 2023 09:12\nSubject: Flat\n\nI moved to Leeds."),
+        (None, "> Where do you live?"),
+        ("Ana Kim", "The landlord is Mr Shaw."),
+    ]
+    assert {turn.said_at for turn in parse_turns(MAIL, NOW) if turn.speaker} == {
+        datetime(2023, 11, 6, 9, 12, tzinfo=UTC)
+    }
+
+
+def test_a_head_that_does_not_begin_with_its_sender_is_kept_whole() -> None:
+    text = "Subject: Rent\nFrom: Ana Kim\n\nIt is 900."
+
+    assert said(text) == [("Ana Kim", text)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "On Mon, 6 Nov 2023 at 9:12 AM, Ana Kim <ana@kim.example> wrote:",
+        "On Mon, Nov 6, 2023 at 9:12 AM Ana Kim <ana@kim.example>\nwrote:",
+        "Am Mo., 6. Nov. 2023 um 09:12 Uhr schrieb Ana Kim <ana@kim.example>:",
+        "Le lun. 6 nov. 2023 à 09:12, Ana Kim <ana@kim.example> a écrit :",
+        "El lun, 6 nov 2023 a las 9:12, Ana Kim (<ana@kim.example>) escribió:",
+    ],
+)
+def test_the_line_above_a_quoted_mail_names_its_sender(line: str) -> None:
+    marked = f"It is 900.\n\n{line}\n> How much is it?\n\nThanks."
+
+    assert [turn.said_at for turn in parse_turns(f"{line}\nIt is 900.", NOW)] == [
+        datetime(2023, 11, 6, 9, 12, tzinfo=UTC)
+    ]
+    assert said(f"{line}\n\nIt is 900.\n\nOn the 1st.") == [
+        ("Ana Kim", "It is 900.\n\nOn the 1st.")
+    ]
+    assert said(marked) == [
+        (None, "It is 900."),
+        ("Ana Kim", "> How much is it?"),
+        (None, "Thanks."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "From: Berlin\nTo: Paris\nDate: 5 May 2023",
+        "On 5 May 2023 Ana wrote: a letter to the bank.",
+        "On the way home Ana wrote:\nIt is 900.",
+        "Subject: Rent\nTo: Ana Kim\n\nIt is 900.",
+    ],
+)
+def test_what_is_no_mail_names_no_sender(text: str) -> None:
+    assert {speaker for speaker, _ in said(text)} == {None}
+
+
+def test_names_without_capitals_speak_if_every_line_has_one() -> None:
+    chat = "美咲: 元気?\n彩: 元気だよ。\n美咲: よかった。"
+    keys = "名前: 彩\n趣味: 写真\n住所: 鎌倉"
+
+    assert [speaker for speaker, _ in said(chat)] == ["美咲", "彩", "美咲"]
+    assert said(keys) == [(None, keys)]
+    assert said(f"{chat}\n終わり") == [(None, f"{chat}\n終わり")]
+
+
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:
     assert said("[10:02] tess: hi\n[10:03] tess: ho") == [("tess", "hi"), ("tess", "ho")]
     log = "[10:02] action=run\n[10:03] learned: restart cart"

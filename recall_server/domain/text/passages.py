@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
 from recall_server.domain.erasure import BLOCK
-from recall_server.domain.text.transcript import LEAD
+from recall_server.domain.text.mail import LEAD
 
 HEADING_CHARS_MAX = 80
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4

@@ -9,12 +9,20 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
+from recall_server.domain.text import mail
+from recall_server.domain.text.stamps import (
+    DATE,
+    MONTHS_OF_A_YEAR,
+    is_moment,
+    read_moment,
+    without_moment,
+)
 
 TURN_CHARS_MAX = 1_200
 # Short turns are joined if a text has more turns than `TURNS_MIN`, plus one for each
@@ -31,35 +39,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# How the months begin in English, German, Spanish and French, without what several share.
-_MONTHS = (
-    ("jan", "jän", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "mrz"), ("apr", "avr", "abr"),
-    ("may", "mai"), ("jun", "juin"), ("jul", "juil"), ("aug", "ago", "aoû"), ("sep",),
-    ("oct", "okt"), ("nov",), ("dec", "dez", "dic", "déc"),
-)  # fmt: skip
-_MONTHS_OF_A_YEAR = len(_MONTHS)
-_MONTH = (
-    r"(?P<{0}>jan(?:uary|uar|vier)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier)?"
-    r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
-    r"|july?|juli|julio|juil(?:let)?|aug(?:ust)?|ago(?:sto)?|ao[ûu]t|sept?(?:ember|iembre|embre)?"
-    r"|o[ck]t(?:ober|ubre|obre)?|nov(?:ember|iembre|embre)?|de[cz](?:ember)?|dic(?:iembre)?"
-    r"|d[ée]c(?:embre)?)\b\.?"
-)
-_DATE = re.compile(
-    r"(?<!\d)(?:(?P<iso_year>\d{4})(?:[-/.]|年)(?P<iso_month>\d\d?)(?:[-/.]|月)(?P<iso_day>\d\d?)(?!\d)"
-    rf"|(?P<day>\d\d?)(?:st|nd|rd|th|er"
-    rf"|\.)?\ (?:(?:of|de)\ )?{_MONTH.format('month')},?\ (?:de\ )?(?P<year>\d{{4}})(?!\d)"
-    rf"|\b{_MONTH.format('us_month')}\ (?P<us_day>\d\d?)(?:st|nd|rd"
-    rf"|th)?,?\ (?P<us_year>\d{{4}})(?!\d)"
-    r"|(?P<a>\d\d?)(?P<ab_by>[/.])(?P<b>\d\d?)(?P=ab_by)"
-    r"(?P<ab_year>\d{4}|\d\d(?=,?\ \d\d?:))(?!\d))",
-    re.IGNORECASE,
-)
-_TIME = re.compile(
-    r"(?<![\d:])(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d{1,6})?)?"
-    r"\ ?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
-    re.IGNORECASE,
-)
 _LEFTOVER = re.compile(r"[^\W_][^\s|()（）・]*")
 _FILLER = _words(
     "on at the of date t mon tue wed thu fri sat sun gmt utc monday tuesday wednesday thursday"
@@ -110,14 +89,6 @@ _ABOVE = re.compile(
     r"[\[(]?(?P<stamp>(?:[^\n:\]]{0,30}?[ ,])??\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?)[\])]?\s*",
     re.IGNORECASE,
 )
-# Above a comment or an answer: "mlin requested changes:", "Ana Kim wrote:".
-_SAYS_BELOW = re.compile(
-    rf"\s{{0,8}}(?!(?:he|she|it|they|we|i|you|who|er|sie|es|wir|ich)\b)"
-    rf"(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})[ ](?:commented|wrote|replied|answered|added|asked"
-    r"|requested[ ]changes|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte"
-    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté)):\s*",
-    re.IGNORECASE,
-)
 # Above what is said in a copied session with an agent: "## User", "**Assistant**", "You said:".
 _ROLE_ABOVE = re.compile(
     r"(?:#{1,6}[ ]+|\*\*|(?=[A-Za-z]{2,12} said:))"
@@ -141,30 +112,14 @@ _NOT_SPEAKERS = _words(
     " error info debug warn fatal trace critical observation thought lesson who what when where why"
     " how which my our mein meine unser unsere nuestro nuestra notre present absent asistentes"
 )
-# The lines of the head of a mail; a ruled line; the greeting that opens a letter.
-_MAIL = (
-    r"(?:from|to|cc|bcc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|para|envoyé"
-    r"|objet|asunto|fecha|enviado|发件人|收件人|主题|差出人|宛先|件名|日時)[ ]?[:：][ \t]*\S[^\n]*+"
-)
-_OPENING = r"[^\W\d_][^.!?:,;\n]{1,40},"
-LEAD = re.compile(rf"[ \t]*+(?:{_MAIL}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+", re.IGNORECASE)
-_TITLES = re.compile(
-    rf"(?:[ \t]*+(?:#{{1,6}}[ \t][^\n]*+|{_MAIL}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+(?:\n\s*+|\Z))+",
-    re.IGNORECASE,
-)
-# What follows the name at the end of a letter: another mail, a ruled line, or a quoted one.
-_ENDS_LETTER = re.compile(rf"{LEAD.pattern}|>", re.IGNORECASE)
-_DATE_LINE = re.compile(
-    r"\s*(?:date|sent|datum|gesendet|fecha|envoyé|日時)[ ]?[:：][^\n]*+\s*", re.IGNORECASE
-)
-_FAREWELL = re.compile(r"(?:[^\W\d_][\w'’ -]{0,24},?\s*\n){0,2}[^\W\d_][\w'’. -]{0,24}")
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
 
 class _Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
-    `says`: it says that somebody speaks. A heading that is `blank` is that of a caption.
+    `says`: it says that somebody speaks; `of_mail`: that somebody writes a mail. A heading that is
+    `blank` is that of a caption.
     """
 
     start: int
@@ -177,6 +132,7 @@ class _Line(NamedTuple):
     timed: bool = False
     above: bool = False
     says: bool = False
+    of_mail: bool = False
 
 
 class _Utterance(NamedTuple):
@@ -189,30 +145,11 @@ class _Utterance(NamedTuple):
     said_at: datetime | None
 
 
-def read_moment(text: str, day: datetime, *, day_first: bool | None = None) -> datetime | None:
-    """Return the moment that a stamp or heading names, in UTC; a clock time without a date is on
-    `day`. None if it names none, or an ambiguous one. `day_first`: 03/04/2023 is in April, or in
-    March.
-    """
-    date, clock = _DATE.search(text), _TIME.search(text)
-    if date is None and clock is None:
-        return None
-    try:
-        at = (
-            _day_of(date, day_first)
-            if date
-            else day.replace(hour=0, minute=0, second=0, microsecond=0)
-        )
-        return at if clock is None or at is None else _with_clock(at, clock)
-    except (ValueError, OverflowError):
-        return None
-
-
 def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
     """Return the turns of a text, in order. Prose without speakers gives a turn per paragraph, or
     per several paragraphs if they are very many and very short.
     """
-    lines = _without_false_speakers(list(_lines(text)), text)
+    lines = _without_false_speakers(list(_with_quotes(_lines(text), text)), text)
     # No turns yet: there may be very many paragraphs.
     said = [
         _Utterance(first, last, *one[2:])
@@ -270,61 +207,49 @@ def whole(text: str) -> tuple[Turn, ...]:
     return tuple(Turn(place, Span(*piece)) for place, piece in enumerate(pieces))
 
 
-def _day_of(date: re.Match[str], day_first: bool | None) -> datetime | None:
-    part = date.groupdict()
-    if part["iso_year"]:
-        year, month, day = part["iso_year"], int(part["iso_month"]), part["iso_day"]
-    elif part["year"]:
-        year, month, day = part["year"], _month(part["month"]), part["day"]
-    elif part["us_year"]:
-        year, month, day = part["us_year"], _month(part["us_month"]), part["us_day"]
-    else:
-        first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
-        year = year if len(year) == 4 else f"20{year}"
-        dotted = part["ab_by"] == "."
-        if max(first, second) <= _MONTHS_OF_A_YEAR and first != second and not dotted:
-            if day_first is None:
-                # March to some and April to others: no date is better than a wrong one.
-                return None
-        else:
-            day_first = dotted or first > _MONTHS_OF_A_YEAR or first == second
-        month, day = (second, str(first)) if day_first else (first, str(second))
-    return datetime(int(year), month, int(day), tzinfo=UTC)
-
-
-def _month(name: str) -> int:
-    name = name.lower()
-    return next(n for n, begins in enumerate(_MONTHS, 1) if name.startswith(begins))
-
-
-def _with_clock(at: datetime, clock: re.Match[str]) -> datetime:
-    hour, half = int(clock["hour"]), (clock["half"] or "").lower()[:1]
-    if half:
-        hour = hour % 12 + (12 if half == "p" else 0)
-    zone = clock["zone"] or ""
-    if zone and zone not in "Zz":
-        at = at.replace(tzinfo=datetime.strptime(zone.replace(":", ""), "%z").tzinfo)
-    second = int(clock["second"] or 0)
-    return at.replace(hour=hour, minute=int(clock["minute"]), second=second).astimezone(UTC)
-
-
 def _lines(text: str) -> Iterator[_Line]:
     fences = [m.start() for m in re.finditer(r"^[ \t]{0,3}```", text, re.MULTILINE)]
     # A fence that is never closed must not hide the rest of a conversation.
     closed = set(fences[: len(fences) // 2 * 2])
     fenced = False
-    start = 0
+    start = head_end = 0
     while start < len(text):
         newline = text.find("\n", start)
         end = len(text) if newline < 0 else newline
         marks_fence = start in closed
-        if fenced or marks_fence:
+        sender = None if fenced or start < head_end else mail.sender_at(text, start)
+        if sender and _may_speak(sender.name, small=False):
+            head_end, end = sender.end, max(sender.begins, start)
+            yield _Line(start, end, end, sender.name, sender.stamp, says=True, of_mail=True)
+            if end == start:
+                # The head of the mail does not begin with its sender.
+                continue
+        elif fenced or marks_fence or start < head_end:
             # Inside a fence, a blank line ends no paragraph.
             yield _Line(start, start, end)
         else:
             yield _classify(text, start, end)
         fenced ^= marks_fence
         start = end + 1
+
+
+def _with_quotes(lines: Iterable[_Line], text: str) -> Iterator[_Line]:
+    """Add labels where lines of a mail begin or cease to be marked with ">": those are another's
+    words.
+    """
+    sender: _Line | None = None
+    in_mail = is_marked = False
+    for line in lines:
+        if line.name or line.heading:
+            in_mail, is_marked = line.of_mail, mail.QUOTED.match(text, line.end) is not None
+            sender = sender if is_marked else line if in_mail else None
+        elif in_mail and not line.blank and text.startswith(">", line.start) != is_marked:
+            is_marked = not is_marked
+            if is_marked or not sender:
+                yield _Line(line.start, line.start, line.start, heading=True, blank=True)
+            else:
+                line = line._replace(name=sender.name, stamp=sender.stamp, says=True)  # noqa: PLW2901
+        yield line
 
 
 def _classify(text: str, start: int, end: int) -> _Line:
@@ -344,14 +269,14 @@ def _classify(text: str, start: int, end: int) -> _Line:
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])
-    timed = bool(before) and _is_moment(before or "")
+    timed = bool(before) and is_moment(before or "")
     if label and label["clock"] and not _may_speak(label["name"], small=False):
         return _Line(start, start, end)
     if label and (label["handle"] or label["wide"] or _may_speak(label["name"], small=timed)):
         stamp = before or label["after"]
         if before and not timed:
             return _Line(start, start, end)
-        marked = bool(stamp) and not label["clock"] and _is_moment(stamp)
+        marked = bool(stamp) and not label["clock"] and is_moment(stamp)
         return _Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
     return _Line(start, start, end)
 
@@ -361,7 +286,7 @@ def _above(text: str, start: int, end: int) -> _Line | None:
     label = _ROLE_ABOVE.fullmatch(text, start, end)
     if label and label["name"].lower() in _ROLES:
         return _Line(start, end, end, _name(label), above=True, says=bool(label["said"]))
-    label = _SAYS_BELOW.fullmatch(text, start, end)
+    label = mail.SAYS_BELOW.fullmatch(text, start, end)
     if label and _may_speak(label["name"], small=True):
         return _Line(start, end, end, _name(label), above=True, says=True)
     label = _ABOVE.fullmatch(text, start, end)
@@ -379,9 +304,9 @@ def _name(label: re.Match[str]) -> str:
 def _is_heading(line: str) -> bool:
     if _SESSION.fullmatch(line):
         return True
-    if not _HEADING.match(line) or not _DATE.search(line):
+    if not _HEADING.match(line) or not DATE.search(line):
         return False
-    rest = _TIME.sub(" ", _DATE.sub(" ", line))
+    rest = without_moment(line)
     words = [word for word in _LEFTOVER.findall(rest) if word.lower().strip(":,") not in _FILLER]
     if words and not re.match(r"\s*(?:[-=*_~#]|date\b|session\b)", line, re.IGNORECASE):
         return False
@@ -402,22 +327,18 @@ def _is_key(heading: str, below: _Line | None) -> bool:
     "Place: Ludlow" may be the day of what the text is about.
     """
     goes_on = below is not None and not (below.blank or below.heading or below.name)
-    return goes_on and _DATE_LINE.fullmatch(heading) is not None
+    return goes_on and mail.DATE_LINE.fullmatch(heading) is not None
 
 
 def _stands_above(label: re.Match[str]) -> bool:
     """Return whether a line is a name and a moment, and nothing else."""
-    rest = _TIME.sub(" ", _DATE.sub(" ", label["stamp"]))
+    rest = without_moment(label["stamp"])
     words = [word.lower().strip(",.") for word in _LEFTOVER.findall(rest)]
     name = label["name"].lower().split()
     return not (
         any(word not in _FILLER | _RELATIVE for word in words)
         or any(word in _FILLER | _RELATIVE | _NOT_SPEAKERS for word in name)
     )
-
-
-def _is_moment(stamp: str) -> bool:
-    return bool(_DATE.search(stamp) or _TIME.search(stamp))
 
 
 def _may_speak(name: str, *, small: bool) -> bool:
@@ -429,20 +350,30 @@ def _may_speak(name: str, *, small: bool) -> bool:
     if small and len(words) == 1:
         return True
     if not words[0][0].isupper():
-        return name.startswith("+")  # of a phone
+        return name.startswith("+") or _has_no_case(name)  # of a phone
     return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])
+
+
+def _has_no_case(name: str) -> bool:
+    """Return whether a name is in a script without capitals, as Chinese, Korean or Arabic."""
+    return name[:1].isalpha() and name.lower() == name.upper()
 
 
 def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     """Drop labels that name no speaker: a label counts if it is a role, has a time or repeats, or
-    if every line has one. "王芳：" counts if every line from the first such one on has one, and one
-    recurs after another.
+    if every line has one. "王芳：" and "王芳: " count if every line from the first such one on has
+    one, and one recurs after another.
     """
+
+    def is_wide(line: _Line) -> bool:
+        ends_wide = text[line.start : line.said_from].endswith("：")
+        return ends_wide or (_has_no_case(line.name or "") and not line.stamp and not line.says)
+
     labelled = [line for line in lines if line.name]
     content = [line for line in lines if not line.blank and not line.heading]
     times = Counter(line.name for line in labelled)
     spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
-    wide = [line.name for line in labelled if text[line.said_from - 1] == "："]
+    wide = [line.name for line in labelled if is_wide(line)]
     voices = [name for name, _ in groupby(wide)]
     titles = next((at for at, line in enumerate(content) if line.name), 0)
     wide_speak = len(wide) == len(content) - titles and len({*voices}) < len(voices)
@@ -453,7 +384,7 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
 
     def speaks(line: _Line) -> bool:
         name = line.name or ""
-        if text[line.said_from - 1] == "：":
+        if is_wide(line):
             return wide_speak
         if line.above:
             return chat or line.says
@@ -468,11 +399,11 @@ def _day_first(lines: Sequence[_Line], occurred_at: datetime) -> bool | None:
     one way only, or is later than the text in the other. None if that is not certain.
     """
     for line in lines:
-        date = _DATE.search(line.stamp or "")
+        date = DATE.search(line.stamp or "")
         if date is None or date["ab_by"] != "/":
             continue
-        if max(int(date["a"]), int(date["b"])) > _MONTHS_OF_A_YEAR:
-            return int(date["a"]) > _MONTHS_OF_A_YEAR
+        if max(int(date["a"]), int(date["b"])) > MONTHS_OF_A_YEAR:
+            return int(date["a"]) > MONTHS_OF_A_YEAR
         read = [read_moment(date.string, occurred_at, day_first=one) for one in (True, False)]
         may_be = [one is not None and one <= occurred_at + timedelta(days=1) for one in read]
         if may_be[0] != may_be[1]:
@@ -492,6 +423,8 @@ def _days_without_year(
     for line in lines:
         if line.heading or line.name or line.blank or line.end - line.start > _DAY_CHARS_MAX:
             continue
+        if _is_heading(text[line.start : line.end]):
+            continue
         for year in (occurred_at.year - 1, occurred_at.year):
             dated = f"{text[line.start : line.end].rstrip(' -—–=*_')} {year}"
             at = read_moment(dated, occurred_at) if _is_heading(dated) else None
@@ -506,8 +439,7 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
     days = _days_without_year(lines, text, occurred_at)
     session: str | None = None
     day: datetime | None = None
-    said_at: datetime | None = None
-    speaker: str | None = None
+    speaker, said_at = None, day
     start = end = -1
     for line, below in zip_longest(lines, lines[1:]):
         began = days.get(line.start)
@@ -517,17 +449,14 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
             start = -1
         if line.heading:
             heading = "" if line.blank else text[line.start : line.end]
-            day = read_moment(heading, day or occurred_at) if _DATE.search(heading) else day
+            day = read_moment(heading, day or occurred_at) if DATE.search(heading) else day
             session = _session_of(heading) or session
             speaker, said_at = None, day
             if _is_title(heading) or _is_key(heading, below):
                 start, end = line.start, line.end
         elif line.name:
-            speaker = line.name
-            said_at = day
-            if line.stamp:
-                at = read_moment(line.stamp, day or occurred_at, day_first=day_first)
-                said_at = at or day
+            at = read_moment(line.stamp or "", day or occurred_at, day_first=day_first)
+            speaker, said_at = line.name, at or day
             start, end = line.said_from, line.end
         elif not line.blank:
             start, end = (line.start if start < 0 else start), line.end
@@ -542,17 +471,19 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
     end of a letter to the one before: alone, they answer no question.
     """
     firsts = (text[one.start : one.end].split("\n", maxsplit=1)[0] for one in said)
-    letter = any(map(LEAD.fullmatch, firsts))
+    letter = any(map(mail.LEAD.fullmatch, firsts))
     kept: _Utterance | None = None
     for place, one in enumerate(said):
         words = text[one.start : one.end]
         follows = said[place + 1] if place + 1 < len(said) else None
         if kept and kept.speaker is None and one.speaker is None:
             between = text[kept.end : one.start]
-            opens = _TITLES.fullmatch(text[kept.start : kept.end])
-            joins = opens and (not between.strip() or _DATE_LINE.fullmatch(between))
-            last = follows is None or _ENDS_LETTER.match(text, follows.start, follows.end)
-            if joins or (letter and last and not between.strip() and _FAREWELL.fullmatch(words)):
+            opens = mail.TITLES.fullmatch(text[kept.start : kept.end])
+            joins = opens and (not between.strip() or mail.DATE_LINE.fullmatch(between))
+            last = follows is None or mail.ENDS_LETTER.match(text, follows.start, follows.end)
+            if joins or (
+                letter and last and not between.strip() and mail.FAREWELL.fullmatch(words)
+            ):
                 kept = one._replace(start=kept.start)
                 continue
         if kept:
@@ -563,7 +494,7 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
 
 
 def _session_of(heading: str) -> str | None:
-    rest = _TIME.sub(" ", _DATE.sub(" ", heading))
+    rest = without_moment(heading)
     words = [word.strip(":,-=") for word in _LEFTOVER.findall(rest)]
     kept = [word for word in words if word and word.lower() not in _FILLER]
     return " ".join(kept) or None
@@ -589,8 +520,7 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def turn_at(turns: Sequence[Turn], position: int) -> Turn | None:
     """Return the turn that contains this character of the text."""
-    found = turns_at(turns, Span(position, position + 1))
-    return found[0] if found else None
+    return next(iter(turns_at(turns, Span(position, position + 1))), None)
 
 
 def turns_at(turns: Sequence[Turn], span: Span) -> Sequence[Turn]:

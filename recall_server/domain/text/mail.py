@@ -1,0 +1,87 @@
+"""The parts of mails and letters that name who writes, to whom and when, and that are not what is
+said: the head of a mail, the line above a quoted one, the greeting and the name at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# The lines of the head of a mail; a ruled line; the greeting that opens a letter.
+_LINE = (
+    r"(?:from|to|cc|bcc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|para|envoyé"
+    r"|objet|asunto|fecha|enviado|发件人|收件人|主题|差出人|宛先|件名|日時)[ ]?[:：][ \t]*\S[^\n]*+"
+)
+_OPENING = r"[^\W\d_][^.!?:,;\n]{1,40},"
+LEAD = re.compile(rf"[ \t]*+(?:{_LINE}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+", re.IGNORECASE)
+TITLES = re.compile(
+    rf"(?:[ \t]*+(?:#{{1,6}}[ \t][^\n]*+|{_LINE}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+(?:\n\s*+|\Z))+",
+    re.IGNORECASE,
+)
+# What follows the name at the end of a letter: another mail, a ruled line, or a quoted one.
+ENDS_LETTER = re.compile(rf"{LEAD.pattern}|>", re.IGNORECASE)
+DATE_LINE = re.compile(
+    r"\s*(?:date|sent|datum|gesendet|fecha|envoyé|日時)[ ]?[:：][^\n]*+\s*", re.IGNORECASE
+)
+FAREWELL = re.compile(r"(?:[^\W\d_][\w'’ -]{0,24},?\s*\n){0,2}[^\W\d_][\w'’. -]{0,24}")
+
+_WORD = r"[\w][\w.'’-]{0,30}"
+# Above a comment or an answer: "mlin requested changes:", "Ana Kim wrote:".
+SAYS_BELOW = re.compile(
+    rf"\s{{0,8}}(?!(?:he|she|it|they|we|i|you|who|er|sie|es|wir|ich)\b)"
+    rf"(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})[ ](?:commented|wrote|replied|answered|added|asked"
+    r"|requested[ ]changes|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte"
+    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté)):\s*",
+    re.IGNORECASE,
+)
+_NAME = r"\"?(?P<name>[^\W\d_][\w.'’-]{0,30}(?:[ ][\w.'’-]{1,30}){0,3})\"?"
+_ADDRESS = r"(?:[ ][(<\[]{1,2}[^\s()<>\[\]]+@[^\s()<>\[\]]+[)>\]]{1,2})?"
+_HEAD = re.compile(rf"(?:[ \t]*+{_LINE}(?:\n|\Z)){{2,10}}", re.IGNORECASE)
+_FROM = re.compile(
+    rf"^[ \t]*(?:from|von|de|发件人|差出人)[ ]?[:：][ \t]*{_NAME}{_ADDRESS}[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ABOUT = re.compile(
+    r"^[ \t]*(?:subject|betreff|objet|asunto|主题|件名)[ ]?[:：]", re.IGNORECASE | re.MULTILINE
+)
+_SENT = re.compile(rf"^{DATE_LINE.pattern}", re.IGNORECASE | re.MULTILINE)
+_STAMP = r"[^\n]{4,60}?\d\d(?:[ ]?[ap]\.?m\b\.?)?(?:[ ]Uhr)?"
+# "On Mon, 11 Jan 2027 at 21:47, Ana Kim <ana@x.org> wrote:", which a mail program may have wrapped.
+_QUOTES = re.compile(
+    rf"[ \t]*(?:>[ ]?)*(?:on|le|el)[ ](?P<stamp>{_STAMP}),?[ ]{_NAME}{_ADDRESS}"
+    r"\s(?:wrote|a[ ]écrit|escribió)[ ]?:[ \t]*(?=\n|\Z)"
+    rf"|[ \t]*(?:>[ ]?)*am[ ](?P<am>{_STAMP}),?\sschrieb[ ]{_NAME.replace('name', 'who')}"
+    rf"{_ADDRESS}[ ]?:[ \t]*(?=\n|\Z)",
+    re.IGNORECASE,
+)
+QUOTED = re.compile(r"\s*>")
+"""The beginning of quoted lines."""
+
+
+class Sender(NamedTuple):
+    """Who wrote what follows, and when; `begins`: where the words begin; `end`: where the lines
+    end that tell it.
+    """
+
+    name: str
+    stamp: str
+    begins: int
+    end: int
+
+
+def sender_at(text: str, start: int) -> Sender | None:
+    """Return the sender that the head of a mail, or the line above a quoted one, names at this
+    place; None if there is none.
+    """
+    if (line := _QUOTES.match(text, start)) is not None:
+        name, stamp = line["name"] or line["who"], line["stamp"] or line["am"]
+        return Sender(name, stamp, line.end(), line.end())
+    head = _HEAD.match(text, start)
+    if head is None or not _ABOUT.search(head[0]):
+        return None
+    sender, sent = _FROM.search(head[0]), _SENT.search(head[0])
+    if sender is None:
+        return None
+    # The other lines of the head are read with what is said.
+    begins = start + sender.end() if sender.start() == 0 else start
+    return Sender(sender["name"], sent[0] if sent else "", begins, head.end())

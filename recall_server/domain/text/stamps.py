@@ -1,0 +1,101 @@
+"""The dates and times of headings, chats and mails: what is said below them was said then."""
+
+import re
+from datetime import UTC, datetime
+
+# How the months begin in English, German, Spanish and French, without what several share.
+_MONTHS = (
+    ("jan", "jän", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "mrz"), ("apr", "avr", "abr"),
+    ("may", "mai"), ("jun", "juin"), ("jul", "juil"), ("aug", "ago", "aoû"), ("sep",),
+    ("oct", "okt"), ("nov",), ("dec", "dez", "dic", "déc"),
+)  # fmt: skip
+MONTHS_OF_A_YEAR = len(_MONTHS)
+_MONTH = (
+    r"(?P<{0}>jan(?:uary|uar|vier|v)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier|r)?"
+    r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
+    r"|july?|juli|julio|juil(?:let)?|aug(?:ust)?|ago(?:sto)?|ao[ûu]t|sept?(?:ember|iembre|embre)?"
+    r"|o[ck]t(?:ober|ubre|obre)?|nov(?:ember|iembre|embre)?|de[cz](?:ember)?|dic(?:iembre)?"
+    r"|d[ée]c(?:embre)?)\b\.?"
+)
+DATE = re.compile(
+    r"(?<!\d)(?:(?P<iso_year>\d{4})(?:[-/.]|年)(?P<iso_month>\d\d?)(?:[-/.]|月)(?P<iso_day>\d\d?)(?!\d)"
+    rf"|(?P<day>\d\d?)(?:st|nd|rd|th|er"
+    rf"|\.)?\ (?:(?:of|de)\ )?{_MONTH.format('month')},?\ (?:de\ )?(?P<year>\d{{4}})(?!\d)"
+    rf"|\b{_MONTH.format('us_month')}\ (?P<us_day>\d\d?)(?:st|nd|rd"
+    rf"|th)?,?\ (?P<us_year>\d{{4}})(?!\d)"
+    r"|(?P<a>\d\d?)(?P<ab_by>[/.])(?P<b>\d\d?)(?P=ab_by)"
+    r"(?P<ab_year>\d{4}|\d\d(?=,?\ \d\d?:))(?!\d))",
+    re.IGNORECASE,
+)
+_TIME = re.compile(
+    r"(?<![\d:])(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d{1,6})?)?"
+    r"\ ?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
+
+
+def read_moment(text: str, day: datetime, *, day_first: bool | None = None) -> datetime | None:
+    """Return the moment that a stamp or heading names, in UTC; a clock time without a date is on
+    `day`. None if it names none, or an ambiguous one. `day_first`: 03/04/2023 is in April, or in
+    March.
+    """
+    date, clock = DATE.search(text), _TIME.search(text)
+    if date is None and clock is None:
+        return None
+    try:
+        at = (
+            _day_of(date, day_first)
+            if date
+            else day.replace(hour=0, minute=0, second=0, microsecond=0)
+        )
+        return at if clock is None or at is None else _with_clock(at, clock)
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_moment(stamp: str) -> bool:
+    """Return whether a text has a date or a time."""
+    return bool(DATE.search(stamp) or _TIME.search(stamp))
+
+
+def without_moment(text: str) -> str:
+    """Return a stamp or heading without its date and time."""
+    return _TIME.sub(" ", DATE.sub(" ", text))
+
+
+def _day_of(date: re.Match[str], day_first: bool | None) -> datetime | None:
+    part = date.groupdict()
+    if part["iso_year"]:
+        year, month, day = part["iso_year"], int(part["iso_month"]), part["iso_day"]
+    elif part["year"]:
+        year, month, day = part["year"], _month(part["month"]), part["day"]
+    elif part["us_year"]:
+        year, month, day = part["us_year"], _month(part["us_month"]), part["us_day"]
+    else:
+        first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
+        year = year if len(year) == 4 else f"20{year}"
+        dotted = part["ab_by"] == "."
+        if max(first, second) <= MONTHS_OF_A_YEAR and first != second and not dotted:
+            if day_first is None:
+                # March to some and April to others: no date is better than a wrong one.
+                return None
+        else:
+            day_first = dotted or first > MONTHS_OF_A_YEAR or first == second
+        month, day = (second, str(first)) if day_first else (first, str(second))
+    return datetime(int(year), month, int(day), tzinfo=UTC)
+
+
+def _month(name: str) -> int:
+    name = name.lower()
+    return next(n for n, begins in enumerate(_MONTHS, 1) if name.startswith(begins))
+
+
+def _with_clock(at: datetime, clock: re.Match[str]) -> datetime:
+    hour, half = int(clock["hour"]), (clock["half"] or "").lower()[:1]
+    if half:
+        hour = hour % 12 + (12 if half == "p" else 0)
+    zone = clock["zone"] or ""
+    if zone and zone not in "Zz":
+        at = at.replace(tzinfo=datetime.strptime(zone.replace(":", ""), "%z").tzinfo)
+    second = int(clock["second"] or 0)
+    return at.replace(hour=hour, minute=int(clock["minute"]), second=second).astimezone(UTC)
