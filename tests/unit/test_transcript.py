@@ -278,6 +278,41 @@ def test_names_without_capitals_speak_if_every_line_has_one() -> None:
     assert said(f"{chat}\n終わり") == [(None, f"{chat}\n終わり")]
 
 
+@pytest.mark.parametrize(("prompt", "answer"), [(">", "●"), ("❯", "⏺"), (">", "✦"), ("›", "•")])
+def test_the_marks_of_a_terminal_tell_the_user_the_agent_and_its_tools(
+    prompt: str, answer: str
+) -> None:
+    session = f"""\
+{prompt} pnpm only, never npm
+
+{answer} Update(csv.ts)
+  ⎿  Added 41 lines
+
+{prompt} never push
+  i push myself
+
+{answer} Noted."""
+
+    assert said(session) == [
+        ("user", "pnpm only, never npm"),
+        ("assistant", "Update(csv.ts)"),
+        ("tool", "Added 41 lines"),
+        ("user", "never push\n  i push myself"),
+        ("assistant", "Noted."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> A quote.\n\n● Eggs\n● Flour\n● Salt",
+        "> A quote.\n• Eggs\n> Another.\n• Flour",
+    ],
+)
+def test_a_list_below_a_quote_is_no_session_with_an_agent(text: str) -> None:
+    assert {speaker for speaker, _ in said(text)} == {None}
+
+
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:
     assert said("[10:02] tess: hi\n[10:03] tess: ho") == [("tess", "hi"), ("tess", "ho")]
     log = "[10:02] action=run\n[10:03] learned: restart cart"

@@ -11,11 +11,12 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby, zip_longest
+from itertools import groupby, pairwise, zip_longest
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
 from recall_server.domain.text import mail
+from recall_server.domain.text.messages import TOOL
 from recall_server.domain.text.stamps import (
     DATE,
     MONTHS_OF_A_YEAR,
@@ -94,9 +95,14 @@ _ROLE_ABOVE = re.compile(
     r"(?:#{1,6}[ ]+|\*\*|(?=[A-Za-z]{2,12} said:))"
     r"(?P<name>[A-Za-z]{2,12})(?P<said>[ ]said)?[ ]?:?(?:\*\*)?:?[ \t]*"
 )
+# Of a session with a coding agent in a terminal: what is asked, what it answers, and "⎿ what a tool
+# returned" below that.
+_PROMPT = re.compile(r"(?:(?P<user>[>❯›])|(?P<assistant>[●⏺✦•])|[ ]{1,4}⎿)[ \t\xa0]+(?=\S)")
+_PROMPTS = re.compile(r"^[>❯›●⏺✦•](?=[ \t\xa0]+\S)", re.MULTILINE)
+_ANSWERS = {prompt + answer for prompt in ">❯›" for answer in "●⏺✦"} | {"›•"}
 _ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me you chatgpt claude"
-    " gpt gemini copilot tool developer interviewer interviewee host guest"
+    " gpt gemini copilot cursor codex tool developer interviewer interviewee host guest"
 )
 _PARTICLES = _words("de del der di da du van von la le el al bin ben of the and")
 _NOT_SPEAKERS = _words(
@@ -212,6 +218,7 @@ def _lines(text: str) -> Iterator[_Line]:
     # A fence that is never closed must not hide the rest of a conversation.
     closed = set(fences[: len(fences) // 2 * 2])
     fenced = False
+    with_agent = _is_session_with_agent(text)
     start = head_end = 0
     while start < len(text):
         newline = text.find("\n", start)
@@ -227,10 +234,18 @@ def _lines(text: str) -> Iterator[_Line]:
         elif fenced or marks_fence or start < head_end:
             # Inside a fence, a blank line ends no paragraph.
             yield _Line(start, start, end)
+        elif with_agent and (prompt := _PROMPT.match(text, start)):
+            yield _Line(start, prompt.end(), end, prompt.lastgroup or TOOL, says=True)
         else:
             yield _classify(text, start, end)
         fenced ^= marks_fence
         start = end + 1
+
+
+def _is_session_with_agent(text: str) -> bool:
+    """Return whether answers of an agent follow prompts, in the marks of a terminal, twice."""
+    marks = (mark[0] for mark in _PROMPTS.finditer(text))
+    return sum("".join(two) in _ANSWERS for two in pairwise(marks)) > 1
 
 
 def _with_quotes(lines: Iterable[_Line], text: str) -> Iterator[_Line]:
