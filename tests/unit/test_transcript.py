@@ -184,6 +184,16 @@ def test_a_day_without_a_year_is_that_of_the_times_below_it() -> None:
     assert [t.said_at and t.said_at.day for t in turns] == [None, 18, None, 19]
 
 
+def test_the_title_of_a_chat_names_the_day_of_its_times() -> None:
+    turns = parse_turns("#depot, export 2023-12-18\n\n[9:03] Ana: one\n[9:04] Bob: two", NOW)
+    later = parse_turns("#depot, until 2024-12-18\n\n[9:03] Ana: one\n[9:04] Bob: two", NOW)
+    below = parse_turns("[9:03] Ana: one\nDecember 18th\n[9:04] Bob: two", NOW)
+
+    assert [t.said_at and t.said_at.day for t in turns] == [None, 18, 18]
+    assert [t.said_at and t.said_at.day for t in later] == [None, 1, 1]
+    assert [t.said_at and t.said_at.day for t in below] == [1, None, 18]
+
+
 def test_a_role_above_what_is_said_in_a_copied_session_speaks_it() -> None:
     text = "## User\nStream it.\n\n## Assistant\nDone.\n\n## User\nMerge it."
 

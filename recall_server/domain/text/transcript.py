@@ -426,23 +426,24 @@ def _day_first(lines: Sequence[_Line], occurred_at: datetime) -> bool | None:
     return None
 
 
-def _days_without_year(
-    lines: Sequence[_Line], text: str, occurred_at: datetime
-) -> dict[int, datetime]:
+def _days_of_lines(lines: Sequence[_Line], text: str, occurred_at: datetime) -> dict[int, datetime]:
     """Return the last day that a line such as "Monday, November 16th" names, by the start of the
-    line, in a chat with times.
+    line, in a chat with times; and the day that a title above the first of them names.
     """
     found: dict[int, datetime] = {}
-    if not any(line.stamp for line in lines):
-        return found
-    for line in lines:
-        if line.heading or line.name or line.blank or line.end - line.start > _DAY_CHARS_MAX:
+    first = next((line.start for line in lines if line.stamp), None)
+    for line in lines if first is not None else ():
+        said = text[line.start : line.end]
+        if line.heading or line.name or line.blank or _is_heading(said):
             continue
-        if _is_heading(text[line.start : line.end]):
-            continue
-        for year in (occurred_at.year - 1, occurred_at.year):
-            dated = f"{text[line.start : line.end].rstrip(' -—–=*_')} {year}"
-            at = read_moment(dated, occurred_at) if _is_heading(dated) else None
+        titled = line.start < (first or 0) and len(said) <= _HEADING_CHARS_MAX and DATE.search(said)
+        dated = [said] if titled else []
+        if len(said) <= _DAY_CHARS_MAX:
+            years = (occurred_at.year - 1, occurred_at.year)
+            without = [f"{said.rstrip(' -—–=*_')} {year}" for year in years]
+            dated += filter(_is_heading, without)
+        for one in dated:
+            at = read_moment(one, occurred_at)
             if at and at <= occurred_at + timedelta(days=1):
                 found[line.start] = at
     return found
@@ -451,7 +452,7 @@ def _days_without_year(
 def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
     """Join lines to utterances, with the date and session of the last heading above."""
     day_first = _day_first(lines, occurred_at)
-    days = _days_without_year(lines, text, occurred_at)
+    days = _days_of_lines(lines, text, occurred_at)
     session: str | None = None
     day: datetime | None = None
     speaker, said_at = None, day

@@ -1667,6 +1667,64 @@ def test_in_a_mail_the_sender_is_who_speaks() -> None:
     ]
 
 
+def test_who_is_quoted_in_a_mail_says_what_is_quoted_there() -> None:
+    text = (
+        "From: Ana Meier\nTo: Tom Field\nSubject: Van\n\nHi Tom,\n\nmy sister lives in Kiel now.\n\n"
+        "---\nOn Mon, 11 Jan 2021 at 21:47, Tom Field wrote:\n\n"
+        "Van: yes, the invoice is from Stoke, I'll scan it. My money comes from the fair in May.\n\n"
+        "On Tue, 12 Jan 2021 at 08:55, Ana Meier wrote:\n\n"
+        "I'd counted the Leeds commission twice, so the bill is 540."
+    )
+
+    assert [one.text for one in extract(text)] == [
+        "Van: Ana Meier's sister lives in Kiel now.",
+        "Van: yes, the invoice is from Stoke, Tom Field will scan it.",
+        "Tom Field's money comes from the fair in May.",
+        "Ana Meier had counted the Leeds commission twice, so the bill is 540.",
+    ]
+
+
+def test_the_rules_that_a_user_gives_in_a_terminal_are_kept() -> None:
+    text = (
+        "> pnpm only in this repo, never npm\n\n● Read(csv.ts)\n"
+        "● It loads every row. I suggest a cursor.\n\n"
+        "> never push, i push myself\n\n● Committed: fix(export): stream invoice csv"
+    )
+
+    assert [one.text for one in extract(text)] == [
+        "The user asks: pnpm only in this repo, never npm.",
+        "The user asks: never push, they push themselves.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ("Nine. Well, eleven in summer.", "Nine. Well, eleven in summer."),
+        ("Yes! 14 to 18 December.", "14 to 18 December."),
+    ],
+)
+def test_a_short_answer_of_two_sentences_is_kept_whole(answer: str, kept: str) -> None:
+    text = f"Owen: How many people were there?\nLucía: {answer}"
+
+    assert [one.text for one in extract(text)] == [f"How many people were there? – Lucía: {kept}"]
+
+
+def test_a_heading_is_the_last_sentence_of_its_line() -> None:
+    text = "Trip\n\nI have been through the list. Three things:\n1. Bus 12 leaves at 9.\n2. Bring 20 euros."
+
+    assert {one.text.partition(":")[0] for one in extract(text)} == {"Trip"}
+
+
+def test_a_time_and_a_doctor_are_no_version_and_no_job() -> None:
+    text = "Checkout is at 10.30. I'm back from the doctor. Staging is on 3.11. I'm a doctor."
+
+    assert [(one.fact.attribute, one.fact.value) for one in extract(text) if one.fact] == [
+        ("version", "3.11"),
+        ("job_title", "doctor"),
+    ]
+
+
 def test_code_and_quotes_are_not_read() -> None:
     text = (
         "```\nI live in Paris\n```\n> I live in Quebec\nI live in Rome.\n~~~\nI live in Bern.\n~~~"

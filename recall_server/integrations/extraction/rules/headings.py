@@ -45,6 +45,8 @@ class Headings:
         if piece.kind not in (Kind.HEADING, Kind.SENDER):
             return False
         title = cleaned(piece.text).rstrip(":： ")
+        # "I have read them. Three things:"
+        title = shape("sentences_before").sub("", title)
         if piece.kind is Kind.SENDER:
             self.sender = shape("address").sub("", title).strip("\"' ") or None
             return True

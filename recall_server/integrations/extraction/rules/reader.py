@@ -20,6 +20,7 @@ _BEFORE_CHARS_MAX = 1_500
 _JOINED_CHARS_MAX = 400
 _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
+_HEAD_CHARS = 200
 _SURE = 0.55
 _NEW_WORDS_MAX = 6
 # Where the cue of a correction begins, at the latest.
@@ -67,7 +68,7 @@ class _Reader:
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn, self.asked_by = passage.turns[0], passage.turns[0].speaker
         self.read_to, self.opens, self.tasked, self.asked_for = 0, True, False, False
-        self.silent = True
+        self.silent, self.in_mail = True, False
         text = passage.text
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
@@ -98,6 +99,7 @@ class _Reader:
             self.headings = replace(self.headings, by_level={}, subject=headings.NOBODY)
             self.opens = True
         self.read_to = span.end
+        self.in_mail = bool(shape("header").match(text[span.start : span.start + _HEAD_CHARS]))
         found = list(cutting.pieces(text, span.start, span.end, self.language))
         if not found:
             return
@@ -117,7 +119,7 @@ class _Reader:
 
     def _utterance(self, part: list[Piece], label: str | None) -> None:
         text, language = self.passage.text, self.language
-        self.document = self.notes and label is None
+        self.document = self.notes and (label is None or self.in_mail)
         self.before, self.tasked, self.silent = None, False, True
         line = text[max(0, self.turn.span.start - 60) : self.turn.span.start]
         speaker = headings.speaker_of(label or self.headings.sender, line, language)
@@ -131,7 +133,7 @@ class _Reader:
         if names and any(one.kind is Kind.PAIR for one in part[1:]):
             part[0] = replace(part[0], text=f"{label}: {part[0].text}", kind=Kind.PAIR)
             label, speaker, self.turn = None, self.user, replace(self.turn, speaker=None)
-        for piece in cutting.with_steps(text, part, self.headings.text, language):
+        for piece in cutting.with_steps(text, self._as_answer(part), self.headings.text, language):
             if self.headings.add(piece, language):
                 self.before = None
                 speaker = headings.speaker_of(label or self.headings.sender, line, language)
@@ -141,6 +143,17 @@ class _Reader:
         last = part[-1]
         asks = last.text.rstrip().endswith(_QUESTION) and not self.document
         self.asked, self.asked_by = last if asks else None, self.turn.speaker
+
+    def _as_answer(self, part: list[Piece]) -> list[Piece]:
+        """Return "Nine. Well, eleven in summer.", a short answer of several sentences, as one."""
+        if not self.asked or any(one.kind is not Kind.SENTENCE for one in part):
+            return part
+        language, said = self.language, self.passage.text[part[0].start : part[-1].end]
+        short = size(said, language) <= _ANSWER_WORDS_MAX and not judging.has_verb(said, language)
+        opens = language.starts("drop.answer_yes", said)
+        if opens or not short or language.has("words.first", said) or "?" in said:
+            return part
+        return [replace(part[0], end=part[-1].end, text=said)]
 
     def _piece(self, piece: Piece) -> None:
         language, quote = self.language, shape("quote").search(piece.text)
@@ -256,7 +269,7 @@ class _Reader:
         if verdict and (before or not leans):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
-            elif self.turn.speaker and not listed:
+            elif self.turn.speaker and not (listed or self.in_mail):
                 heading = ""
             heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
@@ -350,7 +363,7 @@ class _Reader:
         speaks = first and not language.starts("keep.order", value)
         # In minutes of a meeting the name before the colon is the speaker.
         named = key.istitle() and " " not in key and not re.match(r"me\b", value)
-        if by or (speaks and named):
+        if by or (speaks and named and not self.turn.speaker):
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
         heading = "" if self.turn.speaker else self.headings.text

@@ -77,6 +77,7 @@ def _worded(text: str, context: Context, language: Table) -> str:
 
 def _third_person(text: str, shown: str) -> str:
     """Return an English clause with the speaker in place of the first "I" or "my"."""
+    text = shape("had").sub(r"\1 had", text)
     match = shape("speaker").search(text)
     if match is None:
         return text
