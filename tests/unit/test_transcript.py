@@ -210,6 +210,54 @@ def test_who_commented_or_wrote_speaks_the_lines_below() -> None:
     assert said("The manual added:\nOil it.") == [(None, "The manual added:\nOil it.")]
 
 
+@pytest.mark.parametrize(
+    "label",
+    ["mlin commented on May 3, 2023", "mlin commented 2 days ago:", "mlin commented yesterday"],
+)
+def test_a_comment_may_tell_when_it_was_written(label: str) -> None:
+    assert said(f"{label}\nIt drops a line.") == [("mlin", "It drops a line.")]
+    assert said("mlin commented on the parser\nIt drops a line.")[0][0] is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("[00:03:12] Ana Kim\n", "[00:03:20] Bo\n"),
+        ("**Ana Kim** (09:12)\n", "**Bo** (09:15)\n"),
+        ("00:00:00\n\nAna Kim: ", "Bo: "),
+        ("<Ana> ", "<Bo> "),
+        ("Ana – ", "Bo – "),
+    ],
+)
+def test_a_chat_in_which_every_message_has_a_label_has_speakers(one: str, other: str) -> None:
+    text = f"{one}It moves to May.\n{other}I need the copy.\n{one}On Friday."
+
+    assert [words for _, words in said(text)] == [
+        "It moves to May.",
+        "I need the copy.",
+        "On Friday.",
+    ]
+    assert [(speaker or "").split()[0] for speaker, _ in said(text)] == ["Ana", "Bo", "Ana"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<b> bold\n<i> italic\nplain",
+        "Apples – 3 kg\nPears – 2 kg\nPlums – 1 kg",
+        "Ana – one\nBo – two\nAna – three\nThat is all.",
+    ],
+)
+def test_tags_and_dashes_of_which_not_every_line_has_one_are_no_labels(text: str) -> None:
+    assert {speaker for speaker, _ in said(text)} == {None}
+
+
+def test_a_message_with_a_day_and_a_time_above_it_needs_no_second_one() -> None:
+    text = "Ana Kim, [03.05.2023 09:12]\nI moved.\n\nBo, [03.05.2023 09:15]\nI did not."
+
+    assert said(text) == [("Ana Kim", "I moved."), ("Bo", "I did not.")]
+
+
 MAIL = """\
 From: Ana Kim <ana@kim.example>
 To: Bo
@@ -232,6 +280,14 @@ def test_the_head_of_a_mail_names_who_says_what_is_not_quoted_in_it() -> None:
     assert {turn.said_at for turn in parse_turns(MAIL, NOW) if turn.speaker} == {
         datetime(2023, 11, 6, 9, 12, tzinfo=UTC)
     }
+
+
+def test_a_mail_as_a_mail_program_shows_it_has_a_sender() -> None:
+    shown = "Ana Kim <ana@kim.example>\nMon, Jan 11, 9:12 AM\nto me\n\nIt is 900."
+
+    assert said(f"Flat\nInbox\n\n{shown}") == [(None, "Flat\nInbox"), ("Ana Kim", "It is 900.")]
+    assert only(shown).said_at is None
+    assert said("Ana Kim <ana@kim.example>\nis who to ask.")[0][0] is None
 
 
 def test_a_head_that_does_not_begin_with_its_sender_is_kept_whole() -> None:

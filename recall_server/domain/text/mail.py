@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from recall_server.domain.text.stamps import DATE
+
 # The lines of the head of a mail; a ruled line; the greeting that opens a letter.
 _LINE = (
     r"(?:from|to|cc|bcc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|para|envoyé"
@@ -26,12 +28,13 @@ DATE_LINE = re.compile(
 FAREWELL = re.compile(r"(?:[^\W\d_][\w'’ -]{0,24},?\s*\n){0,2}[^\W\d_][\w'’. -]{0,24}")
 
 _WORD = r"[\w][\w.'’-]{0,30}"
-# Above a comment or an answer: "mlin requested changes:", "Ana Kim wrote:".
+# Above a comment or an answer: "mlin requested changes:", "Ana Kim commented on May 3, 2024".
 SAYS_BELOW = re.compile(
     rf"\s{{0,8}}(?!(?:he|she|it|they|we|i|you|who|er|sie|es|wir|ich)\b)"
     rf"(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})[ ](?:commented|wrote|replied|answered|added|asked"
     r"|requested[ ]changes|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte"
-    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté)):\s*",
+    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté))"
+    r"(?:[ ](?P<stamp>on[ ][^\n:]{0,9}\d[^\n:]{0,12}|\d+[ ]\w+[ ]ago|yesterday|last[ ]\w+):?|:)\s*",
     re.IGNORECASE,
 )
 _NAME = r"\"?(?P<name>[^\W\d_][\w.'’-]{0,30}(?:[ ][\w.'’-]{1,30}){0,3})\"?"
@@ -52,6 +55,12 @@ _QUOTES = re.compile(
     r"\s(?:wrote|a[ ]écrit|escribió)[ ]?:[ \t]*(?=\n|\Z)"
     rf"|[ \t]*(?:>[ ]?)*am[ ](?P<am>{_STAMP}),?\sschrieb[ ]{_NAME.replace('name', 'who')}"
     rf"{_ADDRESS}[ ]?:[ \t]*(?=\n|\Z)",
+    re.IGNORECASE,
+)
+# As a mail program shows it: "Ana Kim <ana@x.org>", then when, and "to me".
+_OPENED = re.compile(
+    rf"[ \t]*{_NAME}[ ]<[^\s<>]+@[^\s<>]+>(?:[ \t]+|[ \t]*\n)"
+    r"(?P<stamp>[^\n]{0,30}\d\d?:\d\d[^\n]{0,20})\n[ \t]*(?:to|an|à|a|para)[ ][^\n]{1,80}(?=\n|\Z)",
     re.IGNORECASE,
 )
 QUOTED = re.compile(r"\s*>")
@@ -76,6 +85,10 @@ def sender_at(text: str, start: int) -> Sender | None:
     if (line := _QUOTES.match(text, start)) is not None:
         name, stamp = line["name"] or line["who"], line["stamp"] or line["am"]
         return Sender(name, stamp, line.end(), line.end())
+    if (opened := _OPENED.match(text, start)) is not None:
+        # "Mon, Jan 11, 9:12 AM" names no year, and so no day.
+        stamp = opened["stamp"] if DATE.search(opened["stamp"]) else ""
+        return Sender(opened["name"], stamp, opened.end(), opened.end())
     head = _HEAD.match(text, start)
     if head is None or not _ABOUT.search(head[0]):
         return None

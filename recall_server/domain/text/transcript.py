@@ -81,14 +81,25 @@ _ANGLED = re.compile(
 # The lines above the words of captions (WebVTT, SubRip): their number, and their times.
 _CAPTION_TIMES = r"(?:\d\d?:)?\d\d?:\d\d[.,]\d{3} --> (?:\d\d?:)?\d\d?:\d\d[.,]\d{3}[^\n]*"
 _CAPTION = re.compile(
-    rf"[ \t\ufeff]*(?:{_CAPTION_TIMES}|\d{{1,6}}[ \t\r]*(?=\n{_CAPTION_TIMES})"
+    rf"[ \t\ufeff]*(?:{_CAPTION_TIMES}|\d\d:\d\d:\d\d|\d{{1,6}}[ \t\r]*(?=\n{_CAPTION_TIMES})"
     r"|WEBVTT(?:[ \t\r][^\n]*)?)(?![^\n])"
 )
-# The line above a message in a work chat: "Ana Kim  9:03 AM", "Ana — Today at 9:03".
+# The line above a message in a work chat: "Ana Kim  9:03 AM", "Ana — Today at 9:03", "[9:03] Ana".
+_CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?"
 _ABOVE = re.compile(
-    rf"\s{{0,8}}(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})(?:[ ]{{1,4}}|[ ]?[-–—,|·][ ]?)"
-    r"[\[(]?(?P<stamp>(?:[^\n:\]]{0,30}?[ ,])??\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?)[\])]?\s*",
+    rf"\s{{0,8}}(?:\*\*)?(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})(?:\*\*)?"
+    r"(?:[ ]{1,4}|[ ]?[-–—,|·][ ]?)"
+    rf"[\[(]?(?P<stamp>(?:[^\n:\]]{{0,30}}?[ ,])??{_CLOCK})[\])]?\s*",
     re.IGNORECASE,
+)
+_ABOVE_TIMED = re.compile(
+    rf"\s{{0,8}}\[(?P<stamp>{_CLOCK})\][ ]{{1,4}}(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})\s*",
+    re.IGNORECASE,
+)
+# "<ana> hi" and "Ana – hi" are labels only if every line has one.
+_UNSURE = re.compile(
+    rf"\s{{0,8}}(?:<[@+%~&]?(?P<nick>{_WORD})>|(?P<name>{_WORD}(?:[ ]{_WORD}){{0,2}})[ ][-–—])"
+    r"[ ]{1,4}(?=\S)"
 )
 # Above what is said in a copied session with an agent: "## User", "**Assistant**", "You said:".
 _ROLE_ABOVE = re.compile(
@@ -116,7 +127,8 @@ _NOT_SPEAKERS = _words(
     " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
     " diet timezone budget database stack tools framework process procedure workflow"
     " error info debug warn fatal trace critical observation thought lesson who what when where why"
-    " how which my our mein meine unser unsere nuestro nuestra notre present absent asistentes"
+    " how which sent received my our mein meine unser unsere nuestro nuestra notre present absent"
+    " asistentes"
 )
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
@@ -124,8 +136,8 @@ _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 class _Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
-    `says`: it says that somebody speaks; `of_mail`: that somebody writes a mail. A heading that is
-    `blank` is that of a caption.
+    `says`: it says that somebody speaks; `of_mail`: that somebody writes a mail; `unsure`: it may
+    be no label. A heading that is `blank` is that of a caption.
     """
 
     start: int
@@ -139,6 +151,7 @@ class _Line(NamedTuple):
     above: bool = False
     says: bool = False
     of_mail: bool = False
+    unsure: bool = False
 
 
 class _Utterance(NamedTuple):
@@ -281,6 +294,11 @@ def _classify(text: str, start: int, end: int) -> _Line:
         closed = len("</v>") if label["voice"] and text.endswith("</v>", start, end) else 0
         said = start + label.end()
         return _Line(start, said, end - closed, _name(label), label["stamp"], says=True)
+    return _labelled(line, start, end)
+
+
+def _labelled(line: str, start: int, end: int) -> _Line:
+    """Return a line with the label that it begins with, if any."""
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])
@@ -293,6 +311,10 @@ def _classify(text: str, start: int, end: int) -> _Line:
             return _Line(start, start, end)
         marked = bool(stamp) and not label["clock"] and is_moment(stamp)
         return _Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
+    label = _UNSURE.match(line)
+    if label and (label["nick"] or _may_speak(label["name"], small=False)):
+        name = label["nick"] or label["name"]
+        return _Line(start, start + label.end(), end, name, unsure=True)
     return _Line(start, start, end)
 
 
@@ -303,10 +325,11 @@ def _above(text: str, start: int, end: int) -> _Line | None:
         return _Line(start, end, end, _name(label), above=True, says=bool(label["said"]))
     label = mail.SAYS_BELOW.fullmatch(text, start, end)
     if label and _may_speak(label["name"], small=True):
-        return _Line(start, end, end, _name(label), above=True, says=True)
-    label = _ABOVE.fullmatch(text, start, end)
+        return _Line(start, end, end, _name(label), label["stamp"], above=True, says=True)
+    label = _ABOVE.fullmatch(text, start, end) or _ABOVE_TIMED.fullmatch(text, start, end)
     if label and _stands_above(label):
-        return _Line(start, end, end, _name(label), label["stamp"], above=True)
+        dated = DATE.search(label["stamp"]) is not None
+        return _Line(start, end, end, _name(label), label["stamp"], above=True, says=dated)
     return None
 
 
@@ -384,8 +407,11 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
         ends_wide = text[line.start : line.said_from].endswith("：")
         return ends_wide or (_has_no_case(line.name or "") and not line.stamp and not line.says)
 
-    labelled = [line for line in lines if line.name]
     content = [line for line in lines if not line.blank and not line.heading]
+    unsure = [line.name for line in content if line.unsure]
+    if len(unsure) < len(content) or len(unsure) == len({*unsure}):
+        lines = [_Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
+    labelled = [line for line in lines if line.name]
     times = Counter(line.name for line in labelled)
     spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
     wide = [line.name for line in labelled if is_wide(line)]
@@ -403,6 +429,8 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
             return wide_speak
         if line.above:
             return chat or line.says
+        if line.unsure:
+            return True
         timed = line.timed and not name[0].islower()
         return line.says or timed or name.lower() in _ROLES or times[name] > 1 or all_speak
 
