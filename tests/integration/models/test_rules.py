@@ -1725,6 +1725,42 @@ def test_a_time_and_a_doctor_are_no_version_and_no_job() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Oh, I have a tortoise.", "The user has a tortoise."),
+        ("I have a piano at home.", "The user has a piano at home."),
+        ("I collect stamps.", "The user collects stamps."),
+        ("I can't swim.", "The user can't swim."),
+        ("I work nights.", "The user works nights."),
+        ("I'm left-handed.", "The user is left-handed."),
+        ("My bike was stolen.", "The user's bike was stolen."),
+        ("Ich habe ein Motorrad.", "Nutzer: Ich habe ein Motorrad."),
+        ("Je suis gaucher.", "Utilisateur: Je suis gaucher."),
+        ("Tengo una moto.", "Usuario: Tengo una moto."),
+    ],
+)
+def test_what_somebody_has_or_is_is_kept_without_a_name_or_a_number(said: str, kept: str) -> None:
+    assert [one.text for one in extract(said)] == [kept]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I have a good idea.",
+        "I have a weird problem.",
+        "I have a list of words.",
+        "I lost my train of thought.",
+        "We have a bug in the parser.",
+        "Ich habe eine Frage.",
+        "J'ai une question.",
+        "Tengo una duda.",
+    ],
+)
+def test_what_somebody_has_for_a_moment_is_not_kept(said: str) -> None:
+    assert extract(said) == ()
+
+
 def test_code_and_quotes_are_not_read() -> None:
     text = (
         "```\nI live in Paris\n```\n> I live in Quebec\nI live in Rome.\n~~~\nI live in Bern.\n~~~"

@@ -121,7 +121,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         kept = setting.antecedent and (instructed or rests)
     else:
         says = setting.item or (words > 2 and _specific(text, language, setting, verb=verb))
-        kept = instructed or (words > 1 and says)
+        kept = instructed or (words > 1 and says) or language.has("keep.self", text)
     if not (found or kept):
         return None
     type_ = _type(cues, found, orders=orders)
