@@ -165,21 +165,23 @@ class Repeat(NamedTuple):
     said_at: datetime
 
 
-# How a short question begins. In chats it often ends without a mark.
+# A short question. In chats it often ends without a mark.
 _ASKING = re.compile(
-    r"(?:(?:and|so|ok|but|und|y|et) )?"
+    r"(?:^|(?<=[.!?…,] )|(?<=\n))(?:(?:and|so|ok|okay|but|um|hey|well|guys|right|und|y|et),? ){0,3}"
     r"(?:how (?:much|many|long|old|far|often|about|do|does|did|is|are)"
-    r"|(?:what|when|where|who|why)(?:['’]s| (?:is|are|was|were|do|does|did|can|will|about|time))"
+    r"|(?:what|when|where|who|why)(?:['’]s"
+    r"| (?:is|are|was|were|do|does|did|has|can|will|about|time))"
     r"|which|wie (?:viele?|lange|oft|ist|war)"
     r"|(?:wann|wo|warum) (?:ist|war|sind|hat|habt|hast|kommt)"
-    r"|(?:cu[aá]nt[oa]s?|d[oó]nde|combien|o[uù] est|quand)) [^.!\n]{0,60}$",
+    r"|(?:cu[aá]nt[oa]s?|d[oó]nde|combien|o[uù] est|quand)) [^.!\n]{0,60}$"
+    r"|(?:^|(?<=[.!?…,] ))(?:when|where|who|how|why|what)(?: (?:tho|though|exactly|then|now))?$",
     re.IGNORECASE,
 )
 
 
 def asks(said: str) -> bool:
-    """Return whether words end with a question, or are a short one without a mark."""
-    return said.rstrip().endswith(("?", "？")) or _ASKING.match(said) is not None
+    """Return whether words end with a question, or with a short one without a mark."""
+    return said.rstrip().endswith(("?", "？")) or _ASKING.search(said) is not None
 
 
 # How many of the items that say the same as a hit are named.

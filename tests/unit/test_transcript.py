@@ -163,6 +163,25 @@ def test_the_other_stamps_or_the_day_of_the_text_tell_the_month_of_an_ambiguous_
     assert last_year.said_at == datetime(2024, 1, 2, 13, 56, tzinfo=UTC)
 
 
+def test_days_that_follow_each_other_tell_the_month_of_ambiguous_dates() -> None:
+    days = [f"{day}/09/2023, 19:12 - Ana: hi" for day in ("04", "05", "07")]
+    same = [f"04/09/2023, 19:1{minute} - Ana: hi" for minute in "234"]
+    months = [f"09/{day}/2023, 19:12 - Ana: hi" for day in ("04", "05", "07")]
+
+    for stamps in (days, months):
+        found = [turn.said_at for turn in parse_turns("\n".join(stamps), NOW)]
+        assert [one and (one.month, one.day) for one in found] == [(9, 4), (9, 5), (9, 7)]
+    assert {turn.said_at for turn in parse_turns("\n".join(same), NOW)} == {None}
+
+
+def test_the_messenger_speaks_its_own_notices() -> None:
+    stamp = "14/09/2023, 19:12 - "
+    text = f'{stamp}Ana created group "Boat"\n{stamp}Ana: Keep it quiet.\n{stamp}Bo: ok'
+
+    assert said(text)[0] == ("system", 'Ana created group "Boat"')
+    assert said(f"{stamp}deployed\n{stamp}rolled back")[0][0] is None
+
+
 @pytest.mark.parametrize(
     "stamp", ["Ana Kim  9:03 AM", "Ana Kim — Today at 9:03 AM", "Ana Kim, [01.01.24 9:03]"]
 )

@@ -31,10 +31,12 @@ _WORD = r"[\w][\w.'’-]{0,30}"
 # Above a comment or an answer: "mlin requested changes:", "Ana Kim commented on May 3, 2024".
 SAYS_BELOW = re.compile(
     rf"\s{{0,8}}(?!(?:he|she|it|they|we|i|you|who|er|sie|es|wir|ich)\b)"
-    rf"(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})[ ](?:commented|wrote|replied|answered|added|asked"
-    r"|requested[ ]changes|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte"
-    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté))"
-    r"(?:[ ](?P<stamp>on[ ][^\n:]{0,9}\d[^\n:]{0,12}|\d+[ ]\w+[ ]ago|yesterday|last[ ]\w+):?|:)\s*",
+    rf"(?:\*\*)?(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})(?:\*\*)?[ ]"
+    r"(?:commented|wrote|replied|answered|added|asked|requested[ ]changes"
+    r"|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte|escribió|respondió|comentó"
+    r"|a[ ](?:écrit|répondu|commenté))"
+    r"(?:[ ](?P<stamp>on[ ][^\n:·]{0,9}\d[^\n:·]{0,12}|\d+[ ]\w+[ ]ago|yesterday|last[ ]\w+)"
+    r"(?:[ ]·[ ]\w+)?:?|:)\s*",
     re.IGNORECASE,
 )
 _NAME = r"\"?(?P<name>[^\W\d_][\w.'’-]{0,30}(?:[ ][\w.'’-]{1,30}){0,3})\"?"

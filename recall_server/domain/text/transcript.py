@@ -6,6 +6,7 @@ in exactly one turn.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -26,6 +27,7 @@ from recall_server.domain.text.stamps import (
 )
 
 TURN_CHARS_MAX = 1_200
+SYSTEM = "system"
 # Short turns are joined if a text has more turns than `TURNS_MIN`, plus one for each
 # `CHARS_OF_A_TURN` characters.
 TURNS_MIN = 200
@@ -34,6 +36,7 @@ _HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
 _DAY_CHARS_MAX = 40
+_MUCH_LONGER = 5
 
 
 def _words(text: str) -> frozenset[str]:
@@ -72,6 +75,10 @@ _LABEL = re.compile(
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}}|(?<=[ ][-–][ ])\+\d[\d ]{{6,18}}\d)"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
+)
+# "02.10.26, 18:03 - Ana created this group": a line of the messenger itself.
+_NOTICE = re.compile(
+    r"\s{0,8}(?P<stamp>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d)[^\n]{0,6}?\ [-–]\ "
 )
 # In a chat with times, "[21:14] <tess> hi"; in captions, "<v Ana Kim>hi</v>".
 _ANGLED = re.compile(
@@ -311,6 +318,8 @@ def _labelled(line: str, start: int, end: int) -> _Line:
             return _Line(start, start, end)
         marked = bool(stamp) and not label["clock"] and is_moment(stamp)
         return _Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
+    if notice := _NOTICE.match(line):
+        return _Line(start, start + notice.end(), end, SYSTEM, notice["stamp"])
     label = _UNSURE.match(line)
     if label and (label["nick"] or _may_speak(label["name"], small=False)):
         name = label["nick"] or label["name"]
@@ -419,6 +428,7 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     titles = next((at for at, line in enumerate(content) if line.name), 0)
     wide_speak = len(wide) == len(content) - titles and len({*voices}) < len(voices)
     above = [line.name for line in labelled if line.above]
+    exported = any(line.timed for line in labelled)
     # In a timetable, nothing comes twice.
     chat = len(set(above)) < len(above)
     all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
@@ -429,6 +439,8 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
             return wide_speak
         if line.above:
             return chat or line.says
+        if line.name == SYSTEM and line.stamp:
+            return exported
         if line.unsure:
             return True
         timed = line.timed and not name[0].islower()
@@ -439,19 +451,32 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
 
 def _day_first(lines: Sequence[_Line], occurred_at: datetime) -> bool | None:
     """Return whether the stamps of a text name the day before the month: one of them can be read in
-    one way only, or is later than the text in the other. None if that is not certain.
+    one way only, or is later than the text in the other; or all of them together follow each other
+    in order, within a far shorter time. None if that is not certain.
     """
-    for line in lines:
-        date = DATE.search(line.stamp or "")
-        if date is None or date["ab_by"] != "/":
+    stamps = dict.fromkeys(line.stamp for line in lines if line.stamp)
+    read: dict[bool, list[datetime]] = {True: [], False: []}
+    for date in filter(None, map(DATE.search, stamps)):
+        if date["ab_by"] != "/":
             continue
         if max(int(date["a"]), int(date["b"])) > MONTHS_OF_A_YEAR:
             return int(date["a"]) > MONTHS_OF_A_YEAR
-        read = [read_moment(date.string, occurred_at, day_first=one) for one in (True, False)]
-        may_be = [one is not None and one <= occurred_at + timedelta(days=1) for one in read]
+        may_be = []
+        for day_first, moments in read.items():
+            at = read_moment(date.string, occurred_at, day_first=day_first)
+            may_be.append(at is not None and at <= occurred_at + timedelta(days=1))
+            moments.extend([at] if at else [])
         if may_be[0] != may_be[1]:
             return may_be[0]
-    return None
+    took = {one: _took(moments) for one, moments in read.items()}
+    shorter = min(took, key=lambda one: took[one])
+    return shorter if took[shorter] * _MUCH_LONGER < took[not shorter] else None
+
+
+def _took(moments: Sequence[datetime]) -> float:
+    """Return the seconds from the first of the moments to the last; endless if out of order."""
+    ordered = moments and moments == sorted(moments)
+    return float((moments[-1] - moments[0]).total_seconds()) if ordered else math.inf
 
 
 def _days_of_lines(lines: Sequence[_Line], text: str, occurred_at: datetime) -> dict[int, datetime]:
