@@ -35,7 +35,7 @@ from recall_server.domain.query import (
 from recall_server.domain.search import calibration, currency, ranking
 from recall_server.domain.search.ranking import Candidate, others, spread
 from recall_server.domain.search.signals import FACT
-from recall_server.domain.text.passages import started
+from recall_server.domain.text.passages import HEADING_CHARS_MAX, may_name, started
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.rerankers import Passage, Reranker, RerankQuery
 from recall_server.services import search
@@ -48,6 +48,8 @@ GOES_ON_MAX = 3
 # Of how many of the best candidates the evidence is found, however many are wanted: the score of a
 # hit does not depend on how many others are shown.
 EVIDENCE_OF = 10
+# What is left of the scores of a title.
+OF_TITLE = 0.1
 # How many expired memories, and passages, are read.
 READ_MAX = 1_000
 # Entries with the most words of the question; most of them have not expired.
@@ -64,7 +66,8 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     # Items without a vector are compared by their words.
     without = [one for one in found.best if one.slot not in found.vectors]
     found = await search.load_items(tx, found, without, only_current=only_current)
-    found = _worth_showing(found._replace(lead=_lead(found, query)), query)
+    found = await _without_lead_of_title(tx, found._replace(lead=_lead(found, query)), query)
+    found = _worth_showing(found, query)
     fresh = found._replace(best=_in_order(found, query))
     chosen: Sequence[Candidate] = ()
     likely = max(currency.LOOKED_AT, query.limit + search.FURTHER_MAX)
@@ -81,6 +84,25 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
         if all(one.slot in fresh.items for one in chosen):
             others = fresh.items.keys() - {one.slot for one in chosen}
             return fresh._replace(best=chosen, further=[one for one in best if one.slot in others])
+
+
+async def _without_lead_of_title(tx: Transaction, found: Candidates, query: Query) -> Candidates:
+    """Return the candidates with a title at their top among the others: it has the words of the
+    question, but says nothing of what is below it.
+    """
+    first = found.best[0] if found.best else None
+    if query.mode not in DEFAULT_ORDER or first is None or first.others:
+        return found
+    if not found.documents.opens(first.slot, HEADING_CHARS_MAX):
+        return found
+    found = await search.load_items(tx, found, [first])
+    item = found.items.get(first.slot)
+    if item is None or item.citation.speaker or not may_name(item.quote):
+        return found
+    scores = first.score * OF_TITLE, first.final * OF_TITLE
+    title = first._replace(score=scores[0], final=scores[1])
+    best = sorted([title, *found.best[1:]], key=lambda one: -one.final)
+    return found._replace(best=best, lead=None)
 
 
 def _worth_showing(found: Candidates, query: Query) -> Candidates:

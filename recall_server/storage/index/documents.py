@@ -332,6 +332,20 @@ class Documents:
             return []
         return [(self._names[episode], int(position) + step) for step in steps]
 
+    def opens(self, slot: int, chars_max: int) -> bool:
+        """Return whether a passage is the short beginning of a text that has further turns. Those
+        of a text have slots that follow each other.
+        """
+        after = slot + 1
+        if after >= self.size or self._columns["memory"][slot]:
+            return False
+        episode, position = self._columns["episode"], self._columns["position"]
+        short = (
+            self._columns["span_start"][slot] == 0 < chars_max >= self._columns["span_end"][slot]
+        )
+        goes_on = episode[after] == episode[slot] >= 0 and position[after] > position[slot] == 0
+        return bool(short and goes_on)
+
     def count_accesses(self, slots: Sequence[int]) -> None:
         """Count one access of each. Counts of other processes come with the next load."""
         self._columns["access_count"][list(slots)] += 1

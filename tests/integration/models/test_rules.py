@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recall_server.domain.extraction import Candidate, Extraction, Passage, candidates_max
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.extraction.rules import RulesExtractor
 
@@ -129,7 +130,7 @@ Emma darf keine Nüsse essen. Pablo no puede tomar leche.
 Léa ne peut pas manger de noix.
   fact | Léa ne peut pas manger de noix.
 <head><title>Camp</title></head>\\n<h1>Camp Lakewood</h1>\\n<p>Drop-off is on <b>Sunday, July 11</b> at the main gate.</p>
-  fact | Drop-off is on Sunday, July 11 at the main gate.
+  fact | Drop-off is on Sunday, July 11 at the main gate. | Drop-off, schedule, Sunday
 # The cells of a row, the sentences of a list item and those of a line of a log stay together.
 To do:\\n\\n| # | What | Owner |\\n|---|---|---|\\n| 1 | Keep ten images | Rahim |\\n| 2 | Test the rollback | |
   fact | To do: 1, Keep ten images, Rahim.
@@ -1759,6 +1760,22 @@ def test_what_somebody_has_or_is_is_kept_without_a_name_or_a_number(said: str, k
 )
 def test_what_somebody_has_for_a_moment_is_not_kept(said: str) -> None:
     assert extract(said) == ()
+
+
+def test_marks_hide_no_order_and_code_is_neither_cut_nor_changed() -> None:
+    text = (
+        "# Rules\n\n- **Never** push to *main* on a Friday.\n"
+        "- Tests: `go test ./... -race`; 3 need `FAKE=1`\n- Tag `v*` at 9:00."
+    )
+
+    found = extract(text)
+
+    assert [one.text.removeprefix("Rules: ") for one in found] == [
+        "Never push to main on a Friday.",
+        "Tests: `go test ./... -race`; 3 need `FAKE=1`.",
+        "Tag `v*` at 9:00.",
+    ]
+    assert found[0].type is not MemoryType.FACT
 
 
 def test_code_and_quotes_are_not_read() -> None:

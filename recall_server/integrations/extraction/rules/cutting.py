@@ -113,10 +113,12 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 def _sentences(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
-    """Yield the sentences of a part of a text. Full stops of short forms end none."""
+    """Yield the sentences of a part of a text. Full stops of short forms and of code end none."""
     short = {match.end() for match in table.patterns["short"].finditer(text, start, end)}
+    code = [match.span() for match in shape("code_span").finditer(text, start, end)]
     for match in shape("ends").finditer(text, start, end):
-        if match.end() not in short:
+        in_code = any(first < match.start() < last for first, last in code)
+        if match.end() not in short and not in_code:
             yield from _trimmed(text, start, match.end())
             start = match.end()
     yield from _trimmed(text, start, end)

@@ -231,7 +231,7 @@ class _Reader:
         return bool(alone and judging.judge(part, language, found, setting))
 
     def _clause(self, clause: Piece) -> None:
-        language, text = self.language, clause.text
+        language, text = self.language, wording.unmarked(clause.text)
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
         leans = judging.leans(text, language)

@@ -32,9 +32,14 @@ class Context:
     document: bool = False
 
 
+def unmarked(text: str) -> str:
+    """Return a text without emphasis marks and tags; code, the group of the pattern, stays."""
+    return shape("emphasis").sub(r"\1", text)
+
+
 def cleaned(text: str) -> str:
     """Return a text on one line, without emphasis marks and emoji."""
-    text = shape("emoji").sub("", shape("emphasis").sub("", text))
+    text = shape("emoji").sub("", unmarked(text))
     if text.startswith("|"):
         text = ", ".join(map(str.strip, text.strip("| ").split("|")))
     return " ".join(text.split()).strip(" ,;–—-")
