@@ -11,9 +11,10 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.search.recall import Found
-from tests.support.application import settings_for
+from tests.support.application import Open, settings_for
 from tests.support.conversation import context, drained, enter, remember
 from tests.support.runtime import Clock, RandomBytes
+from tests.support.searches import asked
 
 MANUAL = """# House manual
 
@@ -213,3 +214,18 @@ async def test_a_memory_shown_for_the_one_that_it_superseded_is_no_weak_evidence
     found = await answer(application, "Where does Ana live?", limit=1)
     assert [hit.text for hit in found.hits] == ["Ana moved to Lisbon."]
     assert not found.weak_evidence
+
+
+async def test_a_title_with_the_words_of_the_question_is_no_answer(open_app: Open) -> None:
+    title = "Payroll migration weekly"
+    call = "Priya: Can we move this call to Wednesdays?\nHenrik: At nine, then.\nPriya: Good."
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, f"{title}\n\n{call}")
+        hits = await asked(application, "When is the weekly payroll migration call?")
+        await remember(application, "Payroll cutover checklist")
+        alone = await asked(application, "Where is the payroll cutover checklist?")
+
+    assert "Wednesdays" in hits[0].text
+    assert title in [hit.text for hit in hits]
+    assert alone[0].text == "Payroll cutover checklist"
