@@ -15,54 +15,28 @@ from recall_server import __version__, doctor, telemetry
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, light, maintenance
-from recall_server.cli.access import create_token, tokens, webhooks
-from recall_server.cli.audit import app as audit
-from recall_server.cli.erase import app as hold
-from recall_server.cli.erase import (
+from recall_server.cli import (
+    access,
+    audit,
     erase,
-    erase_again,
-    erase_allow,
-    key,
-    purge_source,
-    verify_erasure,
-    verify_receipt,
+    importing,
+    light,
+    maintenance,
+    memory,
+    review,
 )
 from recall_server.cli.install import install
-from recall_server.cli.memory import (
-    add,
-    aliases,
-    ask,
-    edit,
-    forget,
-    list_,
-    restore,
-    search,
-    show,
-    stats,
-    texts,
-    timeline,
-)
-from recall_server.cli.review import (
-    changes,
-    conflicts,
-    quarantine,
-    rebuild,
-    recheck,
-    reviews,
-    undo,
-)
 from recall_server.cli.shared import (
-    AsJson,
+    Answer,
     Create,
     Db,
+    answering,
     echo,
     existing_settings,
     fail,
     in_application,
+    listed,
     new_settings,
-    print_json,
-    print_rows,
     print_table,
     run,
     settings,
@@ -74,18 +48,18 @@ from recall_server.services.metrics import server_stats
 from recall_server.storage.inspection import Finding, Level
 
 
-def doctor_(db: Db = None, as_json: AsJson = False) -> None:
+@answering
+def doctor_(db: Db = None) -> Answer:
     """List every unsafe setting, file mode and privilege; exit with 1 if a server would
     not start.
     """
     findings = asyncio.run(_examined(existing_settings(db)))
-    if as_json:
-        print_json([asdict(one) for one in findings])
-    else:
+
+    def said() -> None:
         for one in findings:
             echo(f"{one.level:5} {one.check:20} {one.text}", indent=27)
-    if doctor.fails(findings):
-        raise typer.Exit(1)
+
+    return Answer([asdict(one) for one in findings], said, int(bool(doctor.fails(findings))))
 
 
 async def _examined(chosen: Settings) -> list[Finding]:
@@ -190,7 +164,8 @@ def worker(
         run(work(chosen))
 
 
-def status(  # noqa: PLR0917  # options, each by its name
+@answering
+def status(
     namespaces: Annotated[
         bool, typer.Option("--namespaces", help="Show the quota use of each, and its name in logs.")
     ] = False,
@@ -200,39 +175,30 @@ def status(  # noqa: PLR0917  # options, each by its name
     db: Db = None,
     url: Url = None,
     token_file: TokenFile = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show counts, queue, engine, models, which keys of models are rejected, and which background
     work fails; or what fills the database. Of a server at a URL: whether it is well, and the
     counts of the token's namespace.
     """
     address = named_server(db, url)
     if address is None:
-        here = partial(_status_here, namespaces=namespaces, disk=disk, as_json=as_json)
-        in_application(db, here)
-        return
+        return in_application(db, _namespaces if namespaces else _disk if disk else _status)
     if namespaces or disk:
         fail("A server tells nobody this over HTTP. Name its database with --db.")
 
-    async def there(target: Target) -> None:
-        row = {"server": address, **await target.ask(operations.contents.GET_STATUS)}
-        _show_status(row, as_json=as_json)
+    async def there(target: Target) -> Answer:
+        return _shown({"server": address, **await target.ask(operations.contents.GET_STATUS)})
 
-    on_target(None, None, address, token_file, there)
+    return on_target(None, None, address, token_file, there)
 
 
-async def _status_here(built: Application, *, namespaces: bool, disk: bool, as_json: bool) -> None:
-    if namespaces:
-        await _namespaces(built, as_json=as_json)
-        return
-    if disk:
-        found = await doctor.sizes(built)
-        rows = [{"kind": kind, **asdict(size)} for kind, size in found.items()]
-        if as_json:
-            print_json({kind: asdict(size) for kind, size in found.items()})
-        else:
-            print_table(rows, "There is nothing.")
-        return
+async def _disk(built: Application) -> Answer:
+    found = {kind: asdict(size) for kind, size in (await doctor.sizes(built)).items()}
+    rows = [{"kind": kind, **size} for kind, size in found.items()]
+    return Answer(found, partial(print_table, rows, "There is nothing."))
+
+
+async def _status(built: Application) -> Answer:
     stats = await server_stats(built.store)
     keys = await built.services.model_keys.rejected()
     row = {
@@ -248,19 +214,18 @@ async def _status_here(built: Application, *, namespaces: bool, disk: bool, as_j
         "findable_items": stats.findable_items,
         **asdict(stats.backlog),
     }
-    _show_status(row, as_json=as_json)
+    return _shown(row)
 
 
-def _show_status(row: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(row)
-    else:
-        for key, value in row.items():
-            shown = ", ".join(value) or "none" if isinstance(value, list) else value
-            typer.echo(f"{key.replace('_', ' '):22}{shown}")
+def _shown(row: Mapping[str, Any]) -> Answer:
+    lines = []
+    for key, value in row.items():
+        shown = ", ".join(value) or "none" if isinstance(value, list) else value
+        lines.append(f"{key.replace('_', ' '):22}{shown}")
+    return Answer(row, partial(typer.echo, "\n".join(lines)))
 
 
-async def _namespaces(built: Application, *, as_json: bool) -> None:
+async def _namespaces(built: Application) -> Answer:
     async with built.store.transaction(None, write=False) as tx:
         usage = await tx.access.usage()
     quota = built.settings.namespace_bytes_max
@@ -275,7 +240,7 @@ async def _namespaces(built: Application, *, as_json: bool) -> None:
         }
         for one in usage
     ]
-    print_rows(rows, "There is no namespace.", as_json=as_json)
+    return listed(rows, "There is no namespace.")
 
 
 def demo(
@@ -297,20 +262,20 @@ def demo(
 MEMORY = "Memory"
 PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     MEMORY: {
-        "add": add,
-        "ask": ask,
-        "search": search,
-        "list": list_,
-        "texts": texts,
-        "stats": stats,
-        "show": show,
-        "edit": edit,
-        "forget": forget,
-        "restore": restore,
-        "changes": changes,
-        "undo": undo,
-        "recheck": recheck,
-        "timeline": timeline,
+        "add": memory.add,
+        "ask": memory.ask,
+        "search": memory.search,
+        "list": memory.list_,
+        "texts": memory.texts,
+        "stats": memory.stats,
+        "show": memory.show,
+        "edit": memory.edit,
+        "forget": memory.forget,
+        "restore": memory.restore,
+        "changes": review.changes,
+        "undo": review.undo,
+        "recheck": review.recheck,
+        "timeline": memory.timeline,
     },
     "Server": {
         "serve": serve_,
@@ -322,27 +287,27 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Clients": {"install": install, **light.COMMANDS},
     "Access and record": {
-        "create-token": create_token,
-        "tokens": tokens,
-        "audit": audit,
-        "webhooks": webhooks,
+        "create-token": access.create_token,
+        "tokens": access.tokens,
+        "audit": audit.app,
+        "webhooks": access.webhooks,
     },
     "Decisions and sources": {
-        "reviews": reviews,
-        "aliases": aliases,
-        "conflicts": conflicts,
-        "quarantine": quarantine,
-        "rebuild": rebuild,
-        "purge-source": purge_source,
+        "reviews": review.reviews,
+        "aliases": memory.aliases,
+        "conflicts": review.conflicts,
+        "quarantine": review.quarantine,
+        "rebuild": review.rebuild,
+        "purge-source": erase.purge_source,
     },
     "Erasure": {
-        "erase": erase,
-        "erase-again": erase_again,
-        "erase-allow": erase_allow,
-        "hold": hold,
-        "verify-erasure": verify_erasure,
-        "verify-receipt": verify_receipt,
-        "key": key,
+        "erase": erase.erase,
+        "erase-again": erase.erase_again,
+        "erase-allow": erase.erase_allow,
+        "hold": erase.app,
+        "verify-erasure": erase.verify_erasure,
+        "verify-receipt": erase.verify_receipt,
+        "key": erase.key,
     },
     "Data": {
         "export": maintenance.export_,

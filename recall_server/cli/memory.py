@@ -17,6 +17,7 @@ from recall_server.api import operations
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import Json
 from recall_server.cli.shared import (
+    Answer,
     AsJson,
     AsOf,
     KnownAt,
@@ -362,8 +363,7 @@ async def timeline(
     ] = None,
     as_of: AsOf = "",
     known_at: KnownAt = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the values of an attribute: when each was true, and when it was known here."""
     unused(svg)
     now = utc_now()
@@ -378,11 +378,12 @@ async def timeline(
     if svg is not None:
         with written(svg) as file:
             file.write(drawing(found, moment.known_at or now).encode())
-    if as_json:
-        print_json(found)
-    elif svg is None:
-        for line in drawn(found, moment.known_at or now):
+
+    def said() -> None:
+        for line in drawn(found, moment.known_at or now) if svg is None else ():
             echo(line)
+
+    return Answer(found, said)
 
 
 def drawn(found: Json, now: datetime) -> Iterator[str]:

@@ -4,6 +4,7 @@ namespace, undo it, and derive all of it again.
 """
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from recall_server.api.operations.operation import Json
 from recall_server.api.operations.reviews import LISTED_MAX
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    AsJson,
+    Answer,
     Name,
     begin,
     decided,
@@ -21,14 +22,12 @@ from recall_server.cli.shared import (
     existing,
     fail,
     observed,
-    print_done,
-    print_json,
     print_table,
     progress,
     with_application,
 )
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
-from recall_server.domain.ids import Namespace, namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
 from recall_server.domain.text.cleaning import visible
@@ -118,7 +117,7 @@ def list_conflicts(found: Json) -> None:
 
 @conflicts.command(cls=NamespaceFirst)
 @with_target
-async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) -> None:
+async def show(target: Target, *, question_id: Listed) -> Answer:
     """Show one question: both statements with their sources."""
     found = (await target.ask(operations.reviews.LIST_CONFLICTS))["conflicts"]
     one = next((one for one in found if one["id"] == question_id), None)
@@ -126,9 +125,10 @@ async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) 
         fail(
             "No open question has this id. `recall conflicts list` shows them.", "REVIEW_NOT_FOUND"
         )
-    if as_json:
-        print_json(one)
-        return
+    return Answer(one, partial(_show, one))
+
+
+def _show(one: Json) -> None:
     asked_by = f"   (task {one['task_id']})" if one["task_id"] else ""
     echo(f"{one['entity']} · {one['attribute']}{asked_by}")
     for title, side in [*(("known", s) for s in one["existing"]), ("new", one["new"])]:
@@ -166,17 +166,16 @@ async def policy(
         Policy | None,
         typer.Argument(metavar="POLICY", help="The new policy; without it, show the current one."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show or set the policy for contradictions of requests without one."""
-    tasks, ns = built.services.tasks, namespace(name)
+    tasks = built.services.tasks
     if policy is not None:
-        await tasks.set_policy(begin(built, ns, operations.reviews.SET_POLICY), policy)
+        await tasks.set_policy(begin(built, name, operations.reviews.SET_POLICY), policy)
     else:
-        await observed(built, ns, operations.reviews.GET_POLICY)
-    said = await tasks.policy(ns)
-    shown = f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}"
-    print_done({"namespace": ns, "policy": said}, shown, as_json=as_json)
+        await observed(built, name, operations.reviews.GET_POLICY)
+    current = await tasks.policy(name)
+    said = f"{name}: {current or 'ask over A2A, decide in the background (the default)'}"
+    return Answer({"namespace": name, "policy": current}, said)
 
 
 @quarantine.command("list", cls=NamespaceFirst)
@@ -281,21 +280,22 @@ async def rebuild(
     reextract: Annotated[
         bool, typer.Option("--reextract", help="Read the texts with the rules of this release.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Derive memories and the index again from the texts and the events, compare them with what
     is read, and mend what differs; after an interruption, run it again to continue. No model is
     called. Exits with 1 if something differs that it cannot mend.
     """
-    ns = await existing(built, name)
+    await existing(built, name)
     rebuilding = built.services.rebuild
     operation = operations.history.REBUILD_NAMESPACE
     shown: dict[str, Any] = {}
     if reextract and not diff:
         with progress("texts") as on_progress:
-            done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
+            done = await rebuilding.reextract(
+                name, lambda: begin(built, name, operation), on_progress
+            )
         shown["reextracted"] = asdict(done)
-    context = begin(built, ns, operation, read_only=diff)
+    context = begin(built, name, operation, read_only=diff)
     with progress("memories and texts derived") as on_progress:
         act = rebuilding.compare if diff else rebuilding.mend
         compared = await act(context, on_progress)
@@ -303,12 +303,8 @@ async def rebuild(
         await built.services.audit.note(context.entry)
         await built.services.audit.reads.flush()
     shown["compared"] = {**asdict(compared), "same": compared.same}
-    if as_json:
-        print_json(shown)
-    else:
-        _tell(shown, ns, diff=diff)
-    if compared.relations or compared.unmade or (diff and not compared.same):
-        raise typer.Exit(1)
+    failed = bool(compared.relations or compared.unmade or (diff and not compared.same))
+    return Answer(shown, partial(_tell, shown, name, diff=diff), int(failed))
 
 
 def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:

@@ -17,9 +17,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar, get_args
 
 import typer
 from pydantic import ValidationError
@@ -90,8 +91,6 @@ Db = Annotated[
 Create = Annotated[
     bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
-AnyName = Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 AsOf = Annotated[
     str,
@@ -178,8 +177,12 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
 
 
 def in_application(
-    db: str | None, act: Any, *, create: bool | None = None, restored: bool = False
-) -> None:
+    db: str | None,
+    act: Callable[[Application], Awaitable[T]],
+    *,
+    create: bool | None = None,
+    restored: bool = False,
+) -> T:
     """Run `act` in an application without a server. There must be a database, unless `create` says
     whether one may be made, as `new_settings` does. The database must know all recorded erasures,
     unless it is known to be `restored`.
@@ -188,48 +191,99 @@ def in_application(
     if "log_level" not in chosen.model_fields_set:
         telemetry.configure_logs("warning")  # people do not need the log lines of jobs
 
-    async def inside() -> None:
+    async def inside() -> T:
         async with open_application(chosen, restored=restored, migrating=False) as built:
-            await act(built)
+            return await act(built)
 
-    run(inside())
+    return run(inside())
 
 
-def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints: `data` with --json, else what is `said`, as a sentence or by a
+    function; its exit code; and whether there is a `secret` in it.
+    """
+
+    data: Any
+    said: str | Callable[[], str | None]
+    code: int = 0
+    secret: bool = False
+
+
+def answering(act: Callable[..., Answer | None]) -> Callable[..., None]:
+    """Make a command of `act`, which returns its answer, if it has one."""
+    return signed(act, act, provided=0)
+
+
+def with_application(act: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
     """Make a command of `act`, which takes an open application: the other parameters of `act` are
     its options, with --db.
     """
 
-    def command(db: str | None, **given: Any) -> None:
-        in_application(db, partial(act, **given))
+    def run_it(db: str | None, **given: Any) -> Answer | None:
+        return in_application(db, partial(act, **given))
 
-    return signed(command, act, option("db", Db))
+    return signed(run_it, act, option("db", Db))
 
 
-def option(name: str, annotation: Any) -> inspect.Parameter:
+def option(name: str, annotation: Any, *, default: Any = None) -> inspect.Parameter:
     """Return an option that may be left out."""
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
 
 
 def signed(
-    command: Callable[..., None],
+    run_it: Callable[..., Answer | None],
     act: Callable[..., Any],
     *added: inspect.Parameter,
     first: Sequence[inspect.Parameter] = (),
+    provided: int = 1,
 ) -> Callable[..., None]:
-    """Return `command` with the name, docstring and parameters of `act` except its first, which it
-    provides; those of `first` come before them and those `added` after. --json comes last.
+    """Return a command that prints the answer of `run_it`. It has the name, the docstring and the
+    parameters of `act`, except the first ones, which `run_it` provides: those of `first` come
+    before them, those `added` after, and --json last, if `act` answers.
     """
     signature, kind = inspect.signature(act), inspect.Parameter.KEYWORD_ONLY
-    _, *own = signature.parameters.values()
-    options = [*first, *(one.replace(kind=kind) for one in own), *added]
-    options.sort(key=lambda one: one.name == "as_json")
-    vars(command)["__signature__"] = signature.replace(parameters=options)
+    takes_json = "as_json" in signature.parameters
+
+    def command(**given: Any) -> None:
+        as_json = given["as_json"] if takes_json else given.pop("as_json", False)
+        answer = run_it(**given)
+        if answer is None:
+            return
+        if as_json:
+            print_json(answer.data)
+        elif (said := answer.said if isinstance(answer.said, str) else answer.said()) is not None:
+            echo(said)
+        if answer.secret:
+            warn_of_readers()
+        if answer.code:
+            raise typer.Exit(answer.code)
+
+    own = [
+        one.replace(kind=kind, annotation=_checked(one.annotation))
+        for one in signature.parameters.values()
+    ][provided:]
+    parameters = [*first, *own, *added]
+    if signature.return_annotation is Answer and not takes_json:
+        parameters.append(option("as_json", AsJson, default=False))
+    parameters.sort(key=lambda one: one.name == "as_json")
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {}
     command.__name__, command.__doc__ = act.__name__, act.__doc__
     return command
+
+
+def _checked(annotation: Any) -> Any:
+    """Return the annotation of a parameter as typer reads it. A namespace is a text that is checked
+    before the command runs.
+    """
+    kind, *info = get_args(annotation) or (annotation,)
+    if kind not in (Namespace, Namespace | None):
+        return annotation
+    info[0].parser = namespace_or_fail
+    return Annotated[str if kind is Namespace else str | None, info[0]]
 
 
 def begin(
@@ -312,6 +366,16 @@ def namespace_or_fail(name: str) -> Namespace:
         fail(error.message, error.code)
 
 
+Name = Annotated[
+    Namespace,
+    typer.Argument(metavar="NAMESPACE", help="The namespace."),
+]
+AnyName = Annotated[
+    Namespace | None,
+    typer.Argument(metavar="NAMESPACE", show_default="all namespaces"),
+]
+
+
 def print_json(value: Any) -> None:
     """Print exact data for a program; in ASCII, so that it is safe for a terminal too."""
     typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
@@ -333,19 +397,10 @@ def warn_of_readers() -> None:
         )
 
 
-def print_rows(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, nothing)
-
-
-def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:
-    """Print what a command has done: as data for a program, or as a sentence."""
-    if as_json:
-        print_json(data)
-    else:
-        echo(said)
+def listed(rows: list[dict[str, Any]], nothing: str, columns: Sequence[str] = ()) -> Answer:
+    """Return rows as an answer: all `columns` of them as data, and these ones in the table."""
+    shown = [{name: row[name] for name in columns or row} for row in rows]
+    return Answer(rows, partial(print_table, shown, nothing))
 
 
 def decided(one: dict[str, Any]) -> str:

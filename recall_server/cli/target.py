@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
 import httpx2
@@ -34,14 +34,13 @@ from recall_server.api.operations.operation import (
 from recall_server.application import Application
 from recall_server.cli.shared import (
     PROTOCOL,
-    AsJson,
+    Answer,
     Db,
     echo,
     existing,
     fail,
     in_application,
     option,
-    print_json,
     run,
     settings,
     signed,
@@ -57,6 +56,7 @@ from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
 from recall_server.local import Local
 
+T = TypeVar("T")
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
 WAIT_S = 20.0
@@ -187,18 +187,18 @@ class Server(Target):
 
 
 def with_target(
-    act: Callable[..., Awaitable[None]], *, creates: bool = False
+    act: Callable[..., Awaitable[Answer | None]], *, creates: bool = False
 ) -> Callable[..., None]:
     """Make a command of `act`, which takes a target. The other parameters of `act` come after the
     namespace, the first argument, and before the options that name the target. `creates`: where
     nothing was stored yet and no target is named, create the database of the local server.
     """
 
-    def command(
+    def run_it(
         name: str, db: str | None, url: str | None, token_file: Path | None, **given: Any
-    ) -> None:
-        taken = given[needed] if needed else None
-        on_target(name, db, url, token_file, partial(act, **given), taken=taken, creates=creates)
+    ) -> Answer | None:
+        taken, asked = given[needed] if needed else None, partial(act, **given)
+        return on_target(name, db, url, token_file, asked, taken=taken, creates=creates)
 
     needed = next(
         (
@@ -210,7 +210,7 @@ def with_target(
     )
     whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, default="", annotation=Whose)
     target = (option("db", Db), option("url", Url), option("token_file", TokenFile))
-    return signed(command, act, *target, first=[whose])
+    return signed(run_it, act, *target, first=[whose])
 
 
 def asks(
@@ -223,15 +223,13 @@ def asks(
     """
 
     def made(show: Callable[..., str | None]) -> Callable[..., None]:
-        async def act(target: Target, *, as_json: bool, **given: Any) -> None:
+        async def act(target: Target, **given: Any) -> Answer:
             arguments = {name.removesuffix("_"): value for name, value in given.items()}
             data = await target.ask(operation, **arguments, **always)
-            if as_json:
-                print_json(data if part is None else data[part])
-            elif (said := show(data, **{name: given[name] for name in declared})) is not None:
-                echo(said)
+            said = partial(show, data, **{name: given[name] for name in declared})
+            return Answer(data if part is None else data[part], said)
 
-        signature, kind = inspect.signature(show), inspect.Parameter.KEYWORD_ONLY
+        signature = inspect.signature(show)
         first, *own = signature.parameters.values()
         declared = [one.name for one in own]
         taken = {*(name.removesuffix("_") for name in declared), *always, *without}
@@ -240,8 +238,9 @@ def asks(
             for name, field in _arguments(operation).model_fields.items()
             if name not in taken
         ]
-        json = inspect.Parameter("as_json", kind, default=False, annotation=AsJson)
-        vars(act)["__signature__"] = signature.replace(parameters=[first, *own, json])
+        vars(act)["__signature__"] = signature.replace(
+            parameters=[first, *own], return_annotation=Answer
+        )
         act.__name__, act.__doc__ = show.__name__, show.__doc__
         return with_target(act)
 
@@ -313,20 +312,19 @@ def on_target(
     db: str | None,
     url: str | None,
     token_file: Path | None,
-    act: Callable[[Target], Awaitable[None]],
+    act: Callable[[Target], Awaitable[T]],
     *,
     taken: str | None = None,
     creates: bool = False,
-) -> None:
+) -> T:
     """Run `act` on the target that the options and the environment name: --db takes precedence over
     RECALL_URL. `taken`: the first argument, if it is no namespace. `creates`: as `with_target`.
     """
     address = named_server(db, url)
     if address:
-        run(_on_server(address, _token(Access(), token_file), name, act, taken))
-        return
+        return run(_on_server(address, _token(Access(), token_file), name, act, taken))
 
-    async def here(built: Application) -> None:
+    async def here(built: Application) -> T:
         # It may be the file of a project, and what a person stores goes where it says.
         if from_file := settings_of_file():
             echo(f"Settings from {ENV_FILE} in this folder: {', '.join(from_file)}", err=True)
@@ -343,12 +341,12 @@ def on_target(
         if creates:
             with waiting("Loading the rules that find secrets, compiled once on a machine"):
                 await built.services.ingest.redaction.ready()
-        await act(Database(built, found))
+        return await act(Database(built, found))
 
     if creates:
         # They load beside the start, which takes as long as they do once they are compiled.
         Thread(target=load_rules, daemon=True).start()
-    in_application(db or _local(creates=creates), here)
+    return in_application(db or _local(creates=creates), here)
 
 
 def named_server(db: str | None, url: str | None) -> str | None:
@@ -392,9 +390,9 @@ async def _on_server(
     url: str,
     token: str,
     name: str | None,
-    act: Callable[[Target], Awaitable[None]],
+    act: Callable[[Target], Awaitable[T]],
     taken: str | None,
-) -> None:
+) -> T:
     headers = {"Authorization": f"Bearer {token}"}
     parts = httpx2.URL(url)
     # Plain HTTP on loopback needs no certificates, and loading them takes longer than most calls.
@@ -411,7 +409,7 @@ async def _on_server(
                 raise NamespaceNotAllowed(
                     "The token opens another namespace. Leave the namespace out, or show its token."
                 )
-        await act(server)
+        return await act(server)
 
 
 async def _is_namespace(built: Application, value: str | None) -> bool:
