@@ -6,8 +6,7 @@ from importlib.util import find_spec
 
 from pydantic import SecretStr
 
-from recall_server.config import Settings, is_address
-from recall_server.config_models import ANTHROPIC_URL, RoleModel
+from recall_server.config import ANTHROPIC_URL, RoleModel, Settings, is_address
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Extractor, Judge, Merger, Role
