@@ -62,11 +62,8 @@ Accessor = Annotated[
 
 @answering
 def create_token(  # noqa: PLR0917  # options, each by its name
-    name: Annotated[
-        Namespace,
-        typer.Argument(metavar="NAMESPACE", help="The namespace that the token opens."),
-    ],
-    label: Annotated[str, typer.Option(help="A note that identifies it.")] = "",
+    name: Namespace,
+    label: str = "",
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,20 +75,21 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     type_: Types = None,
     agent_id: Agent = None,
     container: Containers = None,
-    expires_in: Annotated[
-        str | None,
-        typer.Option(
-            help="How long the token is valid, such as 12h.", show_default="RECALL_TOKEN_DAYS"
-        ),
-    ] = None,
-    never: Annotated[bool, typer.Option("--never", help="It never expires.")] = False,
-    uses: Annotated[
-        int | None, typer.Option(min=1, help="The token is valid for this many requests.")
-    ] = None,
+    expires_in: Annotated[str | None, typer.Option(show_default="RECALL_TOKEN_DAYS")] = None,
+    never: bool = False,
+    uses: Annotated[int | None, typer.Option(min=1)] = None,
     create: Create = False,
     db: Db = None,
 ) -> Answer:
-    """Create a token for a namespace, and print it once: alone on standard output."""
+    """Create a token for a namespace, and print it once: alone on standard output.
+
+    Args:
+        name: The namespace that the token opens.
+        label: A note that identifies it.
+        expires_in: How long the token is valid, such as 12h.
+        never: It never expires.
+        uses: The token is valid for this many requests.
+    """
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
@@ -118,17 +116,21 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="Scopes of the child; repeatable, or with commas.",
-            show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has",
+            show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has"
         ),
     ] = None,
     topic: Topics = None,
     type_: Types = None,
     agent_id: Agent = None,
     container: Containers = None,
-    expires_in: Annotated[str, typer.Option(help="24h at most.")] = "1h",
+    expires_in: str = "1h",
 ) -> Answer:
-    """Create a child of a token, for a sub-agent, and print it once."""
+    """Create a child of a token, for a sub-agent, and print it once.
+
+    Args:
+        scope: Scopes of the child; repeatable, or with commas.
+        expires_in: 24h at most.
+    """
     life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
     context = begin(built, parent.namespace, operations.access.DELEGATE_TOKEN)
@@ -167,19 +169,17 @@ async def show(built: Application, accessor: Accessor) -> Answer:
 async def revoke(  # options, each by its name
     built: Application,
     accessor: Accessor,
-    children_only: Annotated[
-        bool, typer.Option("--children-only", help="Revoke only the tokens that it issued.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Even if no token with the scope admin is left.")
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option("--namespace", help="The namespace, for a token of an identity provider."),
-    ] = None,
+    children_only: bool = False,
+    force: bool = False,
+    name: Annotated[str | None, typer.Option("--namespace")] = None,
 ) -> Answer:
     """Revoke a token and all that it issued from the next call on; or a signed one, as
     ACCESSOR/JTI.
+
+    Args:
+        children_only: Revoke only the tokens that it issued.
+        force: Even if no token with the scope admin is left.
+        name: The namespace, for a token of an identity provider.
     """
     services = built.services
     parent, _, jti = accessor.partition("/")
@@ -208,9 +208,13 @@ async def revoke(  # options, each by its name
 async def rotate(
     built: Application,
     accessor: Accessor,
-    overlap: Annotated[str, typer.Option(help="How long the old one stays valid.")] = "1h",
+    overlap: str = "1h",
 ) -> Answer:
-    """Create a token that replaces another, and print it once."""
+    """Create a token that replaces another, and print it once.
+
+    Args:
+        overlap: How long the old one stays valid.
+    """
     services, lasts = built.services, _duration(overlap)
     info = await services.access.find(accessor)
     context = begin(built, info.namespace, operations.access.ROTATE_TOKEN)
@@ -222,11 +226,13 @@ async def rotate(
 async def not_before(
     built: Application,
     name: AnyName = None,
-    at: Annotated[
-        str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
-    ] = None,
+    at: Annotated[str | None, typer.Option(show_default="now")] = None,
 ) -> Answer:
-    """Refuse tokens that were made earlier."""
+    """Refuse tokens that were made earlier.
+
+    Args:
+        at: Such as 2026-03-01T12:00:00Z.
+    """
     moment = _moment(at) if at else None
     entry = begin(built, name, operations.access.TOKENS_NOT_BEFORE).entry if name else None
     since = (await built.services.access.not_before(name, moment, entry=entry)).isoformat()
@@ -314,9 +320,13 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list`
 def add(
     added: Json,
     *,
-    url_: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
+    url_: str,
 ) -> None:
-    """Register a URL, and print the secret of its signatures once: alone on standard output."""
+    """Register a URL, and print the secret of its signatures once: alone on standard output.
+
+    Args:
+        url_: Begins with https://.
+    """
     echo(
         f"Webhook {added['id']}. Its receiver verifies each delivery with this secret. Keep it: it "
         "is not shown again.",

@@ -46,10 +46,7 @@ BROKEN = 1
 
 app = typer.Typer(help="The audit log: read, export, sign, verify.", no_args_is_help=True)
 
-Name = Annotated[
-    Namespace,
-    typer.Argument(metavar="NAMESPACE", help="The namespace of the log."),
-]
+Name = Annotated[Namespace, typer.Argument(help="The namespace of the log.")]
 
 
 @app.command()
@@ -57,18 +54,15 @@ Name = Annotated[
 async def tail(
     built: Application,
     name: AnyName = None,
-    tail: Annotated[
-        int,
-        typer.Option(
-            "--tail", "--limit", min=1, max=10_000, help="How many of the newest records."
-        ),
-    ] = 20,
-    named: Annotated[
-        Namespace | None,
-        typer.Option("--namespace", help="The same as NAMESPACE.", show_default=False),
-    ] = None,
+    tail: Annotated[int, typer.Option("--tail", "--limit", min=1, max=10_000)] = 20,
+    named: Annotated[Namespace | None, typer.Option("--namespace", show_default=False)] = None,
 ) -> Answer:
-    """Show the newest records: every operation, its caller and its outcome."""
+    """Show the newest records: every operation, its caller and its outcome.
+
+    Args:
+        tail: How many of the newest records.
+        named: The same as NAMESPACE.
+    """
     if name and named:
         fail("Give NAMESPACE or --namespace, not both.")
     ns = name or named
@@ -105,11 +99,13 @@ async def tail(
 async def export(
     built: Application,
     name: Name,
-    out: Annotated[
-        Path | None, typer.Option(help="A new file, for its owner alone.", show_default="stdout")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(show_default="stdout")] = None,
 ) -> None:
-    """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`."""
+    """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`.
+
+    Args:
+        out: A new file, for its owner alone.
+    """
     unused(out)
     await observed(built, name, operations.history.EXPORT_AUDIT)
     broken = None
@@ -153,32 +149,12 @@ async def checkpoint(built: Application, name: AnyName = None) -> None:
 @answering
 def verify(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[EXPORT|NAMESPACE]",
-            help="A file, or a namespace of the database.",
-            show_default="all namespaces",
-        ),
+        Path | None, typer.Argument(metavar="[EXPORT|NAMESPACE]", show_default="all namespaces")
     ] = None,
     *,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="The checkpoints, as the server wrote them."
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="The public key that is trusted (JWK)."),
-    ] = None,
-    archive: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True,
-            help="A file with records that were cut, or a folder of such files; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    checkpoints: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    archive: Annotated[list[Path] | None, typer.Option(exists=True, show_default=False)] = None,
     name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
     db: Db = None,
     as_json: AsJson = False,
@@ -187,6 +163,12 @@ def verify(
 
     An export needs no database and no network. Without --checkpoints a cut-off end cannot be
     detected, nor a log that was rewritten with the server's own key.
+
+    Args:
+        file: A file, or a namespace of the database.
+        checkpoints: The checkpoints, as the server wrote them.
+        key: The public key that is trusted (JWK).
+        archive: A file with records that were cut, or a folder of such files; repeatable.
     """
     if file is not None and name is None and not file.exists():
         typer.echo(f"There is no export {file}: this is taken for a namespace.", err=True)

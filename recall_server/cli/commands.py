@@ -90,25 +90,24 @@ app = typer.Typer(
 app.callback(invoke_without_command=True)(light.root)
 
 
+@answering
 def serve_(  # noqa: PLR0917  # options, each by its name
     host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
-    port: Annotated[
-        int | None, typer.Option(show_default="8000", help="0 picks a free port.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(show_default="8000")] = None,
     db: Db = None,
-    allow_public: Annotated[
-        bool | None, typer.Option("--allow-public", help="Listen on a public address without TLS.")
-    ] = None,
+    allow_public: bool | None = None,
     create: Create = False,
-    until_unused: Annotated[
-        bool,
-        typer.Option("--until-unused", help="Run as `recall stdio` starts it: end when unused."),
-    ] = False,
-    reload: Annotated[
-        bool, typer.Option("--reload", help="For development: start again when the code changes.")
-    ] = False,
+    until_unused: bool = False,
+    reload: bool = False,
 ) -> None:
-    """Serve MCP at /mcp and A2A at /a2a until stopped."""
+    """Serve MCP at /mcp and A2A at /a2a until stopped.
+
+    Args:
+        port: 0 picks a free port.
+        allow_public: Listen on a public address without TLS.
+        until_unused: Run as `recall stdio` starts it: end when unused.
+        reload: For development: start again when the code changes.
+    """
     if reload:
         _serve_reloading(settings(db, host=host), until_unused=until_unused)
         return
@@ -146,13 +145,16 @@ def _run_again(arguments: Sequence[str], sockets: list[socket]) -> None:
     app(arguments)
 
 
+@answering
 def worker(
-    once: Annotated[
-        bool, typer.Option("--once/--loop", help="Run the jobs that are due, and end.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once/--loop")] = False,
     db: Db = None,
 ) -> None:
-    """Run background jobs only, beside one or more servers."""
+    """Run background jobs only, beside one or more servers.
+
+    Args:
+        once: Run the jobs that are due, and end.
+    """
     with importing():
         from recall_server.lifecycle import work, work_once  # noqa: PLC0415
 
@@ -166,12 +168,8 @@ def worker(
 
 @answering
 def status(
-    namespaces: Annotated[
-        bool, typer.Option("--namespaces", help="Show the quota use of each, and its name in logs.")
-    ] = False,
-    disk: Annotated[
-        bool, typer.Option("--disk", help="Show bytes by kind, and growth; reads every page.")
-    ] = False,
+    namespaces: bool = False,
+    disk: bool = False,
     db: Db = None,
     url: Url = None,
     token_file: TokenFile = None,
@@ -179,6 +177,10 @@ def status(
     """Show counts, queue, engine, models, which keys of models are rejected, and which background
     work fails; or what fills the database. Of a server at a URL: whether it is well, and the
     counts of the token's namespace.
+
+    Args:
+        namespaces: Show the quota use of each, and its name in logs.
+        disk: Show bytes by kind, and growth; reads every page.
     """
     address = named_server(db, url)
     if address is None:
@@ -243,14 +245,17 @@ async def _namespaces(built: Application) -> Answer:
     return listed(rows, "There is no namespace.")
 
 
+@answering
 def demo(
-    file: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A file with a conversation of your own."),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    keep: bool = False,
 ) -> None:
-    """Start a server on a fresh file and show its features over MCP."""
+    """Start a server on a fresh file and show its features over MCP.
+
+    Args:
+        file: A file with a conversation of your own.
+        keep: Leave the server running.
+    """
     with importing():
         from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 

@@ -54,21 +54,24 @@ OPERATIONS = {
 @answering
 def erase(  # noqa: PLR0917  # typer reads them as options
     name: Name,
-    memory: Annotated[str | None, typer.Option(help="Only this memory, by its id.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Only what names this subject.")] = None,
-    container: Annotated[
-        str | None, typer.Option(help="Only the contents of this container.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be erased; with one of these three.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    receipt: Annotated[
-        Path | None, typer.Option(help="Write the receipt to this file.", dir_okay=False)
-    ] = None,
+    memory: str | None = None,
+    subject: str | None = None,
+    container: str | None = None,
+    dry_run: bool = False,
+    yes: bool = False,
+    receipt: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     db: Db = None,
 ) -> Answer:
-    """Erase a namespace, container, subject or memory for good, and give a receipt for it."""
+    """Erase a namespace, container, subject or memory for good, and give a receipt for it.
+
+    Args:
+        memory: Only this memory, by its id.
+        subject: Only what names this subject.
+        container: Only the contents of this container.
+        dry_run: Show what would be erased; with one of these three.
+        yes: Do not ask.
+        receipt: Write the receipt to this file.
+    """
     # An empty value counts as given: a missing name must not erase everything.
     given = {"memory": memory, "subject": subject, "container": container}
     asked = [(kind, what) for kind, what in given.items() if what is not None]
@@ -192,12 +195,13 @@ def print_erased(shown: dict[str, Any], file: Path | None) -> None:
 async def erase_allow(
     built: Application,
     name: Name,
-    text_file: Annotated[
-        typer.FileText,
-        typer.Option(help="The text that may be stored again; - reads standard input."),
-    ],
+    text_file: Annotated[typer.FileText, typer.Option()],
 ) -> Answer:
-    """Allow an erased text, and each of its turns, to be stored again."""
+    """Allow an erased text, and each of its turns, to be stored again.
+
+    Args:
+        text_file: The text that may be stored again; - reads standard input.
+    """
     try:
         text = text_file.read()
     except UnicodeDecodeError:
@@ -210,19 +214,18 @@ async def erase_allow(
     return Answer({"namespace": name, "allowed": freed}, said)
 
 
+@answering
 def verify_receipt(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The receipt.", exists=True, dir_okay=False)
-    ],
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            help="The server's public key, as `recall key` prints it.", exists=True, dir_okay=False
-        ),
-    ] = None,
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+    key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
     db: Db = None,
 ) -> None:
-    """Verify the signature of a receipt, offline with --key, and show its content."""
+    """Verify the signature of a receipt, offline with --key, and show its content.
+
+    Args:
+        file: The receipt.
+        key: The server's public key, as `recall key` prints it.
+    """
     signed = file.read_text(encoding="utf-8", errors="replace").strip()
     if key is not None:
         try:
@@ -251,14 +254,15 @@ async def key(built: Application) -> None:
 @with_application
 async def verify_erasure(
     built: Application,
-    canary: Annotated[
-        list[str], typer.Option(help="A word of 8 bytes or more that must be gone; repeatable.")
-    ],
-    path: Annotated[
-        list[Path] | None, typer.Option(help="A log, export or backup to search too.")
-    ] = None,
+    canary: Annotated[list[str], typer.Option()],
+    path: list[Path] | None = None,
 ) -> Answer:
-    """Search all files of the database for any trace of a word; exits with 1 if one is found."""
+    """Search all files of the database for any trace of a word; exits with 1 if one is found.
+
+    Args:
+        canary: A word of 8 bytes or more that must be gone; repeatable.
+        path: A log, export or backup to search too.
+    """
     with waiting("Searching all files"):
         found = await scan(built.store, canary, path or [])
     failed = bool(found.places or found.unreadable)
@@ -282,11 +286,13 @@ app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_
 async def set_(
     built: Application,
     name: Name,
-    reason: Annotated[
-        str, typer.Option(help="The reason, shown to callers who ask for an erasure.")
-    ],
+    reason: Annotated[str, typer.Option()],
 ) -> Answer:
-    """Refuse every erasure of a namespace until the hold is lifted."""
+    """Refuse every erasure of a namespace until the hold is lifted.
+
+    Args:
+        reason: The reason, shown to callers who ask for an erasure.
+    """
     await built.services.holds.place(begin(built, name, operations.erasure.SET_HOLD), reason)
     data = {"namespace": name, "on_hold": True}
     return Answer(data, f"{name} is on hold: nothing of it is erased.")
@@ -316,14 +322,22 @@ async def list_(built: Application) -> Answer:
 @answering
 def purge_source(  # noqa: PLR0917  # typer reads them as options
     name: Name,
-    agent: Annotated[str, typer.Option(help="Texts of this agent.")] = "",
-    session: Annotated[str, typer.Option(help="Texts of this session.")] = "",
-    episode: Annotated[str, typer.Option(help="One text.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    agent: str = "",
+    session: str = "",
+    episode: str = "",
+    dry_run: bool = False,
+    yes: bool = False,
     db: Db = None,
 ) -> Answer:
-    """Take out what a bad source caused, and restore what it had replaced."""
+    """Take out what a bad source caused, and restore what it had replaced.
+
+    Args:
+        agent: Texts of this agent.
+        session: Texts of this session.
+        episode: One text.
+        dry_run: Show what would change.
+        yes: Do not ask.
+    """
     try:
         source = BadSource(agent, session, episode)
     except Invalid as error:

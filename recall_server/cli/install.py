@@ -9,27 +9,29 @@ from typing import Annotated
 import typer
 
 from recall_server.cli.light import TokenFile, Url
-from recall_server.cli.shared import echo, fail, waiting
+from recall_server.cli.shared import answering, echo, fail, waiting
 from recall_server.domain.errors import RecallError
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.local import PROGRAM, clients
 from recall_server.local.clients import CLIENTS, Client
 
 
+@answering
 def install(  # noqa: PLR0917  # options, each by its name
     name: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}.")],
     url: Url = "",
     token_file: TokenFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")
-    ] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the entry again.")] = False,
-    print_: Annotated[
-        bool, typer.Option("--print", help="Print the entry alone, to be added by hand.")
-    ] = False,
+    dry_run: bool = False,
+    remove: bool = False,
+    print_: bool = False,
 ) -> None:
     """Add this memory to the configuration of an MCP client, and keep what is
     there; also its hooks, if it has any.
+
+    Args:
+        dry_run: Show what would be written; write nothing.
+        remove: Remove the entry again.
+        print_: Print the entry alone, to be added by hand.
     """
     client = CLIENTS.get(name)
     if client is None:

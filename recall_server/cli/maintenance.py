@@ -58,22 +58,20 @@ PENDING = 1
 @answering
 def migrate(
     *,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Show what would be done; exit with 1 if there is anything."),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Migrate in a transaction, and roll it back.")
-    ] = False,
-    no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Do not copy the SQLite file first.")
-    ] = False,
-    distribute: Annotated[
-        bool, typer.Option("--distribute", help="Then spread the database over the nodes of Citus.")
-    ] = False,
+    check: bool = False,
+    dry_run: bool = False,
+    no_backup: bool = False,
+    distribute: bool = False,
     db: Db = None,
 ) -> Answer:
-    """Bring the tables of a database up to date with this release; there is no way back."""
+    """Bring the tables of a database up to date with this release; there is no way back.
+
+    Args:
+        check: Show what would be done; exit with 1 if there is anything.
+        dry_run: Migrate in a transaction, and roll it back.
+        no_backup: Do not copy the SQLite file first.
+        distribute: Then spread the database over the nodes of Citus.
+    """
     if distribute and (check or dry_run):
         fail("--distribute is neither checked nor tried: it goes on where it broke off.")
     chosen = existing_settings(db)
@@ -155,10 +153,12 @@ async def _driver(chosen: Settings) -> AsyncIterator[Driver]:
 
 
 @answering
-def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")], db: Db = None
-) -> Answer:
-    """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom."""
+def backup(target: Annotated[Path, typer.Argument(metavar="FILE")], db: Db = None) -> Answer:
+    """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom.
+
+    Args:
+        target: A new file.
+    """
     chosen = existing_settings(db)
     if target == STDOUT:
         fail("A backup is a file of its own. Name one.")
@@ -219,19 +219,15 @@ def dump_command(url: str, user: str, target: Path) -> list[str]:
 @answering
 def restore_backup(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="A file that `recall backup` wrote; leave it out if it is in place already.",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path | None, typer.Argument(exists=True, dir_okay=False, show_default=False)
     ] = None,
     db: Db = None,
 ) -> Answer:
     """Put a backup back, erase again what was erased since, and record in each audit log that it
     was meant. The server must be stopped.
+
+    Args:
+        file: A file that `recall backup` wrote; leave it out if it is in place already.
     """
     chosen = settings(db) if file else existing_settings(db)
     path = chosen.database
@@ -295,18 +291,16 @@ class Done:
 async def reembed(
     built: Application,
     name: Annotated[
-        Namespace | None,
-        typer.Option(
-            "--namespace", metavar="NAMESPACE", help="Only this namespace.", show_default="all"
-        ),
+        Namespace | None, typer.Option("--namespace", metavar="NAMESPACE", show_default="all")
     ] = None,
-    drop_old: Annotated[
-        bool,
-        typer.Option("--drop-old", help="Then delete the vectors of all other models."),
-    ] = False,
+    drop_old: bool = False,
 ) -> Answer:
     """After a change of RECALL_EMBEDDER: create the missing vectors, beside a running server. After
     an interruption, run it again to continue.
+
+    Args:
+        name: Only this namespace.
+        drop_old: Then delete the vectors of all other models.
     """
     if built.embedder is None:
         raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
@@ -344,23 +338,22 @@ def _summary(embedded: int, dropped: int) -> str:
 
 @answering
 def export_(
-    name: Annotated[
-        Namespace | None,
-        typer.Argument(metavar="NAMESPACE", help="The namespace."),
-    ] = None,
+    name: Annotated[Namespace | None, typer.Argument()] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="The file to write.", show_default="standard output"),
+        Path | None, typer.Option(dir_okay=False, show_default="standard output")
     ] = None,
-    subject: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what concerns this person.")
-    ] = None,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON Schema of the lines.")
-    ] = False,
+    subject: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    schema: bool = False,
     db: Db = None,
 ) -> None:
-    """Write all data of a namespace as JSON Lines."""
+    """Write all data of a namespace as JSON Lines.
+
+    Args:
+        name: The namespace.
+        out: The file to write.
+        subject: Only what concerns this person.
+        schema: Print the JSON Schema of the lines.
+    """
     if schema:
         typer.echo(json.dumps(export_format.schema(), indent=1))
         return
@@ -388,20 +381,17 @@ def export_(
 
 @answering
 def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="A file that `recall export` wrote; - reads standard input."
-        ),
-    ],
-    into: Annotated[
-        Namespace,
-        typer.Option("--into", metavar="NAMESPACE", help="The target namespace."),
-    ],
+    file: Path,
+    into: Annotated[Namespace, typer.Option(metavar="NAMESPACE")],
     create: Create = False,
     db: Db = None,
 ) -> Answer:
-    """Import an export into a namespace; after an interruption, run it again to continue."""
+    """Import an export into a namespace; after an interruption, run it again to continue.
+
+    Args:
+        file: A file that `recall export` wrote; - reads standard input.
+        into: The target namespace.
+    """
 
     async def act(built: Application) -> Answer:
         services = built.services

@@ -59,26 +59,24 @@ def _words(text: str) -> str:
 async def add(
     target: Target,
     *,
-    text: Annotated[
-        str,
-        typer.Argument(metavar="TEXT", help="The text; - reads standard input.", callback=_words),
-    ],
-    topic: Annotated[str, typer.Option(help="A context label.")] = "general",
-    container: Annotated[
-        str, typer.Option(help="The container to put it in.", show_default=False)
-    ] = "",
-    tag: Annotated[list[str] | None, typer.Option(help="A label for it; repeatable.")] = None,
-    said_at: Annotated[
-        str, typer.Option(help="A date, or a time with its zone.", show_default="now")
-    ] = "",
-    type_: Annotated[
-        MemoryType | None,
-        typer.Option("--type", help="Keep the text word for word, as a memory of this type."),
-    ] = None,
+    text: Annotated[str, typer.Argument(callback=_words)],
+    topic: str = "general",
+    container: Annotated[str, typer.Option(show_default=False)] = "",
+    tag: list[str] | None = None,
+    said_at: Annotated[str, typer.Option(show_default="now")] = "",
+    type_: MemoryType | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a text, and show the memories that are made of it. Where nothing
     was stored yet, the text begins the database of the local server.
+
+    Args:
+        text: The text; - reads standard input.
+        topic: A context label.
+        container: The container to put it in.
+        tag: A label for it; repeatable.
+        said_at: A date, or a time with its zone.
+        type_: Keep the text word for word, as a memory of this type.
     """
     stored = await target.ask(
         operations.memories.STORE_MEMORY,
@@ -130,9 +128,13 @@ _ASKED = {"query", *InTime.model_fields}
 def ask(
     found: Json,
     *,
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION")],
 ) -> None:
-    """Show what is remembered about a question: the best few, with who said it and when."""
+    """Show what is remembered about a question: the best few, with who said it and when.
+
+    Args:
+        query: What you want to know.
+    """
     if not found["results"]:
         echo("Nothing is remembered of that.")
     elif found["weak_evidence"]:
@@ -147,16 +149,16 @@ def ask(
 def search(
     found: Json,
     *,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
-    containers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--container", help="Only this container; '' means in no container; repeatable."
-        ),
-    ] = None,
+    query: str,
+    containers: Annotated[list[str] | None, typer.Option("--container")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
 ) -> None:
-    """Search a namespace; the best hits come first."""
+    """Search a namespace; the best hits come first.
+
+    Args:
+        query: The question, or words.
+        containers: Only this container; '' means in no container; repeatable.
+    """
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
@@ -228,15 +230,15 @@ def edit(
     done: Json,
     *,
     memory_id: MemoryId,
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEXT", help="The new text; - reads standard input.", callback=_words
-        ),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
+    text: Annotated[str, typer.Argument(callback=_words)],
+    dry_run: bool = False,
 ) -> str:
-    """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
+    """Change a memory by hand: a new version takes its place. A token needs memory:admin for it.
+
+    Args:
+        text: The new text; - reads standard input.
+        dry_run: Show what would change.
+    """
     new = [one["memory_id"] for one in done["changes"] if one["change"] == "added"]
     made = f" The new version is {new[0]}." if any(new) else ""
     undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
@@ -253,9 +255,13 @@ def forget(_: Json, *, memory_id: MemoryId) -> str:
 def restore(
     _: Json,
     *,
-    memory_id: Annotated[str, typer.Argument(metavar="ID", help="The id of what was forgotten.")],
+    memory_id: Annotated[str, typer.Argument(metavar="ID")],
 ) -> str:
-    """Restore a forgotten memory within RECALL_FORGET_DAYS."""
+    """Restore a forgotten memory within RECALL_FORGET_DAYS.
+
+    Args:
+        memory_id: The id of what was forgotten.
+    """
     return f"{memory_id} is remembered again."
 
 
@@ -324,11 +330,15 @@ def list_aliases(found: Json) -> None:
 def set_aliases(
     found: Json,
     *,
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The name to go by.")],
-    aliases: Annotated[list[str], typer.Option("--alias", help="Another name; repeatable.")],
+    subject: str,
+    aliases: Annotated[list[str], typer.Option("--alias")],
 ) -> None:
     """Set the aliases of a subject, in place of those that it had: facts about them are facts about
     it from now on.
+
+    Args:
+        subject: The name to go by.
+        aliases: Another name; repeatable.
     """
     print_table(found["aliases"], "No aliases.")
 
@@ -338,9 +348,13 @@ def set_aliases(
 def remove_alias(
     _: Json,
     *,
-    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The name, as `list` shows it.")],
+    alias: str,
 ) -> str:
-    """Remove an alias: it is a subject of its own again."""
+    """Remove an alias: it is a subject of its own again.
+
+    Args:
+        alias: The name, as `list` shows it.
+    """
     return f"{alias} is a subject of its own again."
 
 
@@ -354,17 +368,19 @@ _ROW, _LEFT, _WIDTH = 44, 190, 560
 async def timeline(
     target: Target,
     *,
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whose attribute, such as user.")],
-    attribute: Annotated[
-        str, typer.Argument(metavar="ATTRIBUTE", help="The attribute, such as lives_in.")
-    ],
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a drawing to this new file.")
-    ] = None,
+    entity: str,
+    attribute: str,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     as_of: AsOf = "",
     known_at: KnownAt = "",
 ) -> Answer:
-    """Show the values of an attribute: when each was true, and when it was known here."""
+    """Show the values of an attribute: when each was true, and when it was known here.
+
+    Args:
+        entity: Whose attribute, such as user.
+        attribute: The attribute, such as lives_in.
+        svg: Write a drawing to this new file.
+    """
     unused(svg)
     now = utc_now()
     moment = past(as_of, known_at, now)

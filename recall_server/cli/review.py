@@ -64,15 +64,15 @@ def answer_review(
     done: Json,
     *,
     id_: Listed,
-    choice: Annotated[
-        str, typer.Argument(metavar="CHOICE", help="One of the choices that `list` shows.")
-    ],
-    text: Annotated[
-        str | None,
-        typer.Option(help="With merge or edit: the new text."),
-    ] = None,
+    choice: str,
+    text: str | None = None,
 ) -> str:
-    """Answer one question or proposal; each is answered once."""
+    """Answer one question or proposal; each is answered once.
+
+    Args:
+        choice: One of the choices that `list` shows.
+        text: With merge or edit: the new text.
+    """
     undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
     return f"Answered {done['id']}.{_of_task(done)}{undo}"
 
@@ -146,14 +146,15 @@ def resolve(
     done: Json,
     *,
     id_: Listed,
-    choice: Annotated[
-        Choice, typer.Argument(metavar="CHOICE", help="The resolution of the two statements.")
-    ],
-    text: Annotated[
-        str | None, typer.Option(help="With merge: the text that replaces both.")
-    ] = None,
+    choice: Choice,
+    text: str | None = None,
 ) -> str:
-    """Answer one question; a task continues after the last one."""
+    """Answer one question; a task continues after the last one.
+
+    Args:
+        choice: The resolution of the two statements.
+        text: With merge: the text that replaces both.
+    """
     return _of_task(done).strip() or f"Settled {id_}."
 
 
@@ -162,12 +163,13 @@ def resolve(
 async def policy(
     built: Application,
     name: Name,
-    policy: Annotated[
-        Policy | None,
-        typer.Argument(metavar="POLICY", help="The new policy; without it, show the current one."),
-    ] = None,
+    policy: Annotated[Policy | None, typer.Argument()] = None,
 ) -> Answer:
-    """Show or set the policy for contradictions of requests without one."""
+    """Show or set the policy for contradictions of requests without one.
+
+    Args:
+        policy: The new policy; without it, show the current one.
+    """
     tasks = built.services.tasks
     if policy is not None:
         await tasks.set_policy(begin(built, name, operations.reviews.SET_POLICY), policy)
@@ -183,13 +185,15 @@ async def policy(
 def list_quarantine(
     found: Json,
     *,
-    state: Annotated[Held, typer.Option(help="Turns that wait, or turns with a decision.")] = (
-        Held.HELD
-    ),
+    state: Held = (Held.HELD),
     limit: Annotated[int, typer.Option(min=1, max=SUSPECTS_MAX)] = 50,
     offset: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """List turns in quarantine with their words and the reasons, newest first."""
+    """List turns in quarantine with their words and the reasons, newest first.
+
+    Args:
+        state: Turns that wait, or turns with a decision.
+    """
     suspects = found["suspects"]
     for one in suspects:
         echo(f"{one['id']}  {one['held_at'][:16].replace('T', ' ')}  {one['topic']}")
@@ -248,18 +252,17 @@ def recheck(done: Json) -> str:
 def undo(
     done: Json,
     *,
-    change_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHANGE", help="The id of a task, a job, or a change from `changes`."
-        ),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    with_dependents: Annotated[
-        bool, typer.Option("--with-dependents", help="Also undo later changes that rest on it.")
-    ] = False,
+    change_id: Annotated[str, typer.Argument(metavar="CHANGE")],
+    dry_run: bool = False,
+    with_dependents: bool = False,
 ) -> None:
-    """Take back what a task, job, import or call changed; an undo can be undone."""
+    """Take back what a task, job, import or call changed; an undo can be undone.
+
+    Args:
+        change_id: The id of a task, a job, or a change from `changes`.
+        dry_run: Only say what it would do.
+        with_dependents: Also undo later changes that rest on it.
+    """
     verb = "would be" if dry_run else "are"
     memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
     for one in done["undone"]:
@@ -274,16 +277,16 @@ def undo(
 async def rebuild(
     built: Application,
     name: Name,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Only compare; exit with 1 on a difference.")
-    ] = False,
-    reextract: Annotated[
-        bool, typer.Option("--reextract", help="Read the texts with the rules of this release.")
-    ] = False,
+    diff: bool = False,
+    reextract: bool = False,
 ) -> Answer:
     """Derive memories and the index again from the texts and the events, compare them with what
     is read, and mend what differs; after an interruption, run it again to continue. No model is
     called. Exits with 1 if something differs that it cannot mend.
+
+    Args:
+        diff: Only compare; exit with 1 on a difference.
+        reextract: Read the texts with the rules of this release.
     """
     await existing(built, name)
     rebuilding = built.services.rebuild

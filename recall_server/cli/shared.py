@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import os
+import re
 import shlex
 import stat
 import sys
@@ -17,16 +18,18 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import ValidationError
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from typer.models import ArgumentInfo
 
 from recall_server import local as local_server
 from recall_server import telemetry
@@ -242,10 +245,12 @@ def signed(
 ) -> Callable[..., None]:
     """Return a command that prints the answer of `run_it`. It has the name, the docstring and the
     parameters of `act`, except the first ones, which `run_it` provides: those of `first` come
-    before them, those `added` after, and --json last, if `act` answers.
+    before them, those `added` after, and --json last, if `act` answers. `Args:` in the docstring
+    lists the help of parameters.
     """
-    signature, kind = inspect.signature(act), inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.signature(act)
     takes_json = "as_json" in signature.parameters
+    described, helps = _help_of(inspect.getdoc(act) or "")
 
     def command(**given: Any) -> None:
         as_json = given["as_json"] if takes_json else given.pop("as_json", False)
@@ -261,29 +266,50 @@ def signed(
         if answer.code:
             raise typer.Exit(answer.code)
 
-    own = [
-        one.replace(kind=kind, annotation=_checked(one.annotation))
-        for one in signature.parameters.values()
-    ][provided:]
+    own = [_option_of(one, helps) for one in signature.parameters.values()][provided:]
     parameters = [*first, *own, *added]
     if signature.return_annotation is Answer and not takes_json:
         parameters.append(option("as_json", AsJson, default=False))
     parameters.sort(key=lambda one: one.name == "as_json")
     vars(command)["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {}
-    command.__name__, command.__doc__ = act.__name__, act.__doc__
+    command.__name__, command.__doc__ = act.__name__, described
     return command
 
 
-def _checked(annotation: Any) -> Any:
-    """Return the annotation of a parameter as typer reads it. A namespace is a text that is checked
-    before the command runs.
+def _help_of(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring without `Args:`, and what that says of each parameter."""
+    described, _, args = docstring.partition("\n\nArgs:\n")
+    helps = {}
+    for entry in re.split(r"\n(?=\S)", textwrap.dedent(args)):
+        name, _, text = entry.partition(": ")
+        helps[name] = " ".join(text.split())
+    return described, helps
+
+
+def _option_of(one: inspect.Parameter, helps: dict[str, str]) -> inspect.Parameter:
+    """Return a parameter as typer reads it: without a default it is an argument, in capitals, and a
+    flag has no opposite. A namespace is a text that is checked before the command runs.
     """
-    kind, *info = get_args(annotation) or (annotation,)
-    if kind not in (Namespace, Namespace | None):
-        return annotation
-    info[0].parser = namespace_or_fail
-    return Annotated[str if kind is Namespace else str | None, info[0]]
+    kind, info = one.annotation, None
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+    if info is None:
+        info = typer.Argument() if one.default is one.empty else typer.Option()
+    shown = copy(info)
+    shown.help = helps.get(one.name, shown.help)
+    name, names_one = one.name.strip("_").replace("_", "-"), kind in (Namespace, Namespace | None)
+    if isinstance(shown, ArgumentInfo):
+        shown.metavar = shown.metavar or ("NAMESPACE" if names_one else name.upper())
+    elif shown.default is ... and not shown.param_decls:  # it names no option itself
+        shown.param_decls = (f"--{name}",)
+    if names_one:
+        shown.parser = namespace_or_fail
+        kind = str if kind is Namespace else str | None
+    return one.replace(
+        kind=inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, shown],
+    )
 
 
 def begin(
@@ -366,14 +392,8 @@ def namespace_or_fail(name: str) -> Namespace:
         fail(error.message, error.code)
 
 
-Name = Annotated[
-    Namespace,
-    typer.Argument(metavar="NAMESPACE", help="The namespace."),
-]
-AnyName = Annotated[
-    Namespace | None,
-    typer.Argument(metavar="NAMESPACE", show_default="all namespaces"),
-]
+Name = Annotated[Namespace, typer.Argument(help="The namespace.")]
+AnyName = Annotated[Namespace | None, typer.Argument(show_default="all namespaces")]
 
 
 def print_json(value: Any) -> None:
