@@ -21,7 +21,6 @@ from recall_server import (
 )
 from recall_server.api import problems
 from recall_server.api.mcp import Tool, tools_of
-from recall_server.api.middleware import request_validation  # noqa: F401  # the same
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Http, Operation, schema_of
 from recall_server.cli.commands import app

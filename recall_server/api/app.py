@@ -16,7 +16,6 @@ from structlog.contextvars import bound_contextvars
 from recall_server.api import mem0, probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
-from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
 from recall_server.api.http import (
     OPENAPI_PATH,
@@ -89,7 +88,6 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
         services.open_answers,
         application.supervisor,
         each=settings.streams_per_namespace,
-        refusal=refusal,
     )
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
     if settings.mem0:
@@ -151,10 +149,9 @@ def _behind_middleware(
     body = RequestBody(
         body_bytes_max=settings.body_bytes_max,
         json_depth_max=settings.json_depth_max,
-        refusal=refusal,
     )
     turns, wait_s = application.store.turns, settings.turn_wait_s
-    app = CallLimits(app, rates, turns, body.read, wait_s=wait_s, refusal=refusal)
+    app = CallLimits(app, rates, turns, body.read, wait_s=wait_s)
     app = BearerAuth(
         app,
         access.verify,
@@ -163,7 +160,6 @@ def _behind_middleware(
         open_paths=OPEN_PATHS,
         open_under=open_under,
         probes=PROBES,
-        refusal=refusal,
         refused=application.services.metrics.refused,
     )
     if settings.mem0:
@@ -174,7 +170,6 @@ def _behind_middleware(
         any_host=PROBES,
         origins=settings.allowed_origins,
         body_bytes_max=settings.body_bytes_max,
-        refusal=refusal,
         refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app

@@ -14,17 +14,21 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.callers import BUSY_AGAIN_S, Refusal
+from recall_server.api.a2a.errors import refusal
+from recall_server.api.middleware.callers import BUSY_AGAIN_S
 from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.api.operations.operation import BODY_METHODS, CALLER
-from recall_server.domain.errors import (
-    Busy,
-    Denied,
-    Invalid,
-    InvalidText,
-    LimitReached,
-    RecallError,
+from recall_server.api.problems import (
+    BodyTooLarge,
+    HeadersTooLarge,
+    HostNotAllowed,
+    MalformedBody,
+    OriginNotAllowed,
+    OutOfMemory,
+    UnsupportedMedia,
+    UrlTooLong,
 )
+from recall_server.domain.errors import Busy, Invalid, InvalidText, RecallError
 from recall_server.domain.fairness import Pace
 from recall_server.domain.text.cleaning import no_number, plain_json, unique_names
 
@@ -50,44 +54,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
 
 
-class HostNotAllowed(Denied):
-    """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
-
-
-class OriginNotAllowed(Denied):
-    """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
-
-
-class MalformedBody(Invalid):
-    """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
-
-
-class UnsupportedMedia(Invalid):
-    """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
-
-
-class BodyTooLarge(LimitReached):
-    """The body is too large. Send the text in parts."""
-
-
-class HeadersTooLarge(LimitReached):
-    """The request has too many headers, or too long ones. Send fewer."""
-
-
-class UrlTooLong(LimitReached):
-    """The URL is too long. Send long texts in the body."""
-
-
-class OutOfMemory(Busy, own_code=False):
-    """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
-    says.
-    """
-
-
 class RequestValidation:
-    """Checks Host and Origin (DNS rebinding), and the size of the head. Pure ASGI. `refusal` makes
-    the answer to a refused request.
-    """
+    """Checks Host and Origin (DNS rebinding), and the size of the head. Pure ASGI."""
 
     def __init__(
         self,
@@ -97,7 +65,6 @@ class RequestValidation:
         any_host: frozenset[str],
         origins: Iterable[str],
         body_bytes_max: int,
-        refusal: Refusal,
         refused: Callable[[str], None],
     ) -> None:
         """`any_host`: the paths that answer to any host name. `refused` counts refusals."""
@@ -107,7 +74,6 @@ class RequestValidation:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
         self._body_bytes_max = body_bytes_max
-        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,7 +84,7 @@ class RequestValidation:
         except RecallError as error:
             log.info("refused", code=error.code)
             self._refused(error.code)
-            await _refused(self._refusal(scope, error), scope, receive, send)
+            await _refused(refusal(scope, error), scope, receive, send)
             return
         if b"transfer-encoding" in dict(scope["headers"]):
             receive, send = _closed_unless_read(receive, send)
@@ -161,10 +127,9 @@ class RequestValidation:
 class RequestBody:
     """Checks size, encoding and depth of the body of a POST or a PATCH, which it reads at once."""
 
-    def __init__(self, *, body_bytes_max: int, json_depth_max: int, refusal: Refusal) -> None:
+    def __init__(self, *, body_bytes_max: int, json_depth_max: int) -> None:
         self._body_bytes_max = body_bytes_max
         self._json_depth_max = json_depth_max
-        self._refusal = refusal
         self._pace = Pace(LONG_BODY_BYTES_PER_S, PACE_WAIT_MAX_S)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
@@ -178,7 +143,7 @@ class RequestBody:
         except (RecallError, MemoryError) as raised:
             error = raised if isinstance(raised, RecallError) else OutOfMemory()
             log.info("refused", code=error.code)
-            response = self._refusal(scope, error)
+            response = refusal(scope, error)
             if isinstance(error, Busy):
                 response.headers["Retry-After"] = str(BUSY_AGAIN_S)
             await _refused(response, scope, receive, send)
@@ -285,19 +250,6 @@ def check_json(body: bytes, depth_max: int) -> Any:
         except UnicodeEncodeError:
             raise InvalidText from None
     return value
-
-
-def has_more_values(value: Any, most: int) -> bool:
-    """Return whether there are more than so many JSON values in this one."""
-    count, waiting = 0, [value]
-    while waiting:
-        one = waiting.pop()
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        count += len(inner)
-        if count > most:
-            return True
-        waiting.extend(inner)
-    return False
 
 
 def _check_structure(body: bytes, depth_max: int) -> None:
