@@ -42,7 +42,7 @@ from recall_server.api.middleware.request_validation import (
 )
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import REQUEST_ID, Calls, Operation
-from recall_server.api.operations.tasks import CREATE_TASK
+from recall_server.api.operations.tasks import create_task
 from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
@@ -126,12 +126,12 @@ def _routes(
     """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
     settings = application.settings
     handler = a2a.A2AHandler(calls, card_for=card.for_address, wait_s=settings.task_wait_s)
-    [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
+    [creating] = [one for one in endpoints if one.operation is create_task]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [
         *routes_of(one for one in endpoints if one not in plain),
-        *a2a.routes(handler, create_task, card.base, streams),
-        *routes_of(one for one in plain if one is not create_task),
+        *a2a.routes(handler, creating, card.base, streams),
+        *routes_of(one for one in plain if one is not creating),
         *(Route(path, answer) for path, answer in probes.answers(application).items()),
     ]
 

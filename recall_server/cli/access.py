@@ -133,7 +133,7 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     """
     life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
-    context = begin(built, parent.namespace, operations.access.DELEGATE_TOKEN)
+    context = begin(built, parent.namespace, operations.access.delegate_token)
     wanted = _wanted(parent.rights, scope, topic, type_, agent_id=agent_id, containers=container)
     wanted = replace(wanted, expires_in=life)
     return _new(*await services.delegation.mint(context, accessor, wanted))
@@ -145,7 +145,7 @@ async def list_tokens(built: Application, name: AnyName = None) -> Answer:
     """List tokens by their accessors."""
     found = await built.services.access.tokens(name)
     if name is not None:
-        await observed(built, name, operations.access.LIST_TOKENS, tokens=len(found))
+        await observed(built, name, operations.access.list_tokens, tokens=len(found))
     shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
     return listed([presenters.token(info) for info in found], "No tokens yet.", shown)
 
@@ -156,7 +156,7 @@ async def show(built: Application, accessor: Accessor) -> Answer:
     """Show a token's rights and its last use."""
     services = built.services
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.access.SHOW_TOKEN)
+    context = begin(built, info.namespace, operations.access.show_token)
     context.entry.ids.append(accessor)
     await services.audit.write(context.entry)
     row = presenters.token(info)
@@ -187,11 +187,11 @@ async def revoke(  # options, each by its name
         # No table holds an identity provider's token, but its namespace must exist.
         named = name or (await services.access.find(parent)).namespace
         ns = await existing(built, named)
-        context = begin(built, ns, operations.access.REVOKE_CHILD)
+        context = begin(built, ns, operations.access.revoke_child)
         await services.delegation.revoke(context, parent, jti)
         return _revoked([accessor], f"Revoked {accessor} of {ns}.", context.entry)
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.access.REVOKE_TOKEN)
+    context = begin(built, info.namespace, operations.access.revoke_token)
     revoked = await services.access.revoke(context, info, children_only=children_only, force=force)
     owner = f"of {info.namespace}"
     if not revoked and children_only:
@@ -217,7 +217,7 @@ async def rotate(
     """
     services, lasts = built.services, _duration(overlap)
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.access.ROTATE_TOKEN)
+    context = begin(built, info.namespace, operations.access.rotate_token)
     return _new(*await services.access.rotate(context, info, lasts))
 
 
@@ -316,7 +316,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list`
 
 
 @webhooks.command(cls=NamespaceFirst)
-@asks(operations.access.ADD_WEBHOOK)
+@asks(operations.access.add_webhook)
 def add(
     added: Json,
     *,
@@ -337,7 +337,7 @@ def add(
 
 
 @webhooks.command("list", cls=NamespaceFirst)
-@asks(operations.access.LIST_WEBHOOKS, part="webhooks")
+@asks(operations.access.list_webhooks, part="webhooks")
 def list_webhooks(found: Json) -> None:
     """List the webhooks of a namespace, whether they accept their events, and how many wait."""
     print_table([_row(row) for row in found["webhooks"]], "No webhooks yet.")
@@ -350,7 +350,7 @@ def _row(row: Json) -> Json:
 
 
 @webhooks.command(cls=NamespaceFirst)
-@asks(operations.access.REMOVE_WEBHOOK)
+@asks(operations.access.remove_webhook)
 def remove(_: Json, *, webhook_id: Id) -> str:
     """Remove a webhook: it gets no more events."""
     return f"Removed {webhook_id}."
@@ -362,7 +362,7 @@ async def send_test(target: Target, *, webhook_id: Id) -> Answer:
     """Send a webhook an event without data; a dead one that accepts it gets events again. Exits
     with 1 if it does not accept it.
     """
-    tested = await target.ask(operations.access.TEST_WEBHOOK, webhook_id=webhook_id)
+    tested = await target.ask(operations.access.test_webhook, webhook_id=webhook_id)
     if tested["delivered"]:
         return Answer(tested, f"{webhook_id} took it.")
     answered = f"it answered {tested['status']}"

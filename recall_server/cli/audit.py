@@ -68,7 +68,7 @@ async def tail(
     ns = name or named
     records = await built.services.audit.newest(ns, tail)
     if ns is not None:
-        await observed(built, ns, operations.history.READ_AUDIT, records=len(records))
+        await observed(built, ns, operations.history.read_audit, records=len(records))
     rows = [
         {
             "at": record.at.isoformat(timespec="milliseconds"),

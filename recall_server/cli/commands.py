@@ -189,7 +189,7 @@ def status(
         fail("A server tells nobody this over HTTP. Name its database with --db.")
 
     async def there(target: Target) -> Answer:
-        return _shown({"server": address, **await target.ask(operations.contents.GET_STATUS)})
+        return _of_status({"server": address, **await target.ask(operations.contents.get_status)})
 
     return on_target(None, None, address, token_file, there)
 
@@ -216,10 +216,10 @@ async def _status(built: Application) -> Answer:
         "findable_items": stats.findable_items,
         **asdict(stats.backlog),
     }
-    return _shown(row)
+    return _of_status(row)
 
 
-def _shown(row: Mapping[str, Any]) -> Answer:
+def _of_status(row: Mapping[str, Any]) -> Answer:
     lines = []
     for key, value in row.items():
         shown = ", ".join(value) or "none" if isinstance(value, list) else value

@@ -47,7 +47,7 @@ OPERATIONS = {
     "memory": operations.erasure.ERASE_MEMORY,
     "subject": operations.erasure.ERASE_SUBJECT,
     "container": operations.erasure.ERASE_CONTAINER,
-    "": operations.erasure.DELETE_NAMESPACE_DATA,
+    "": operations.erasure.delete_namespace_data,
 }
 
 
@@ -90,7 +90,7 @@ def erase(  # noqa: PLR0917  # typer reads them as options
         unused(receipt)
         place = receipt if receipt is not None and not dry_run else None
         with written(place) if place else nullcontext() as file:
-            shown = await _shown(
+            shown = await _with_receipt(
                 built, name, await _erase(built, name, kind, named, dry_run=dry_run)
             )
             if file is not None:
@@ -154,10 +154,10 @@ async def erased_again(built: Application) -> list[dict[str, Any]]:
     for noted in await services.ledger.unknown(built.store):
         context = begin(built, noted.namespace, operations.erasure.ERASE_AGAIN)
         done.append((noted.namespace, await services.erase.again(context, noted)))
-    return [await _shown(built, ns, erased) for ns, erased in done]
+    return [await _with_receipt(built, ns, erased) for ns, erased in done]
 
 
-async def _shown(built: Application, ns: Namespace, erased: Erased) -> dict[str, Any]:
+async def _with_receipt(built: Application, ns: Namespace, erased: Erased) -> dict[str, Any]:
     """Return an erasure with its newest receipt and the state of the purge, which runs here, as
     there may be no worker.
     """

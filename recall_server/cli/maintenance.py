@@ -361,7 +361,7 @@ def export_(
         fail("Name the namespace: recall export NAMESPACE.")
 
     async def act(built: Application) -> None:
-        context = begin(built, name, operations.contents.EXPORT_NAMESPACE)
+        context = begin(built, name, operations.contents.export_namespace)
         pieces = built.services.export.stream(context, subject=subject)
         # Not if the lines themselves are on the screen.
         on_screen = out in (None, STDOUT) and sys.stdout.isatty()

@@ -79,7 +79,7 @@ async def add(
         type_: Keep the text word for word, as a memory of this type.
     """
     stored = await target.ask(
-        operations.memories.STORE_MEMORY,
+        operations.memories.store_memory,
         text=text,
         topic=topic,
         container=container,
@@ -107,7 +107,7 @@ async def add(
     else:
         echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
     for memory_id in job["memory_ids"]:
-        _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
+        _print_memory(await target.ask(operations.memories.get_memory, memory_id=memory_id))
     if masked:
         secrets = "1 secret in it is" if masked == 1 else f"{masked} secrets in it are"
         echo(
@@ -120,7 +120,7 @@ _ASKED = {"query", *InTime.model_fields}
 
 
 @asks(
-    operations.search.SEARCH_MEMORIES,
+    operations.search.search_memories,
     without=operations.search.SearchContainers.model_fields.keys() - _ASKED,
     limit=ASKED_MAX,
     explain=True,
@@ -145,7 +145,7 @@ def ask(
         _print_around(hit)
 
 
-@asks(operations.search.SEARCH_MEMORIES, without={"container"}, explain=True)
+@asks(operations.search.search_memories, without={"container"}, explain=True)
 def search(
     found: Json,
     *,
@@ -173,7 +173,7 @@ def search(
         echo(found["degraded"], err=True)
 
 
-@asks(operations.memories.INSPECT_MEMORIES, without={"cursor"})
+@asks(operations.memories.inspect_memories, without={"cursor"})
 def list_(page: Json) -> None:
     """List the active memories, newest first."""
     for memory in page["memories"]:
@@ -184,7 +184,7 @@ def list_(page: Json) -> None:
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 
 
-@asks(operations.contents.GET_MEMORY_STATS, by_status=True)
+@asks(operations.contents.get_memory_stats, by_status=True)
 def stats(found: Json) -> None:
     """Count the memories of each type and in each state."""
     for title, counts in (("type", found["by_type"]), ("state", found["by_status"])):
@@ -195,7 +195,7 @@ def stats(found: Json) -> None:
         echo(f"{waiting} texts wait for extraction.")
 
 
-@asks(operations.contents.LIST_TEXTS)
+@asks(operations.contents.list_texts)
 def texts(page: Json) -> None:
     """List texts as they were sent, the one said last first."""
     for text in page["texts"]:
@@ -209,7 +209,7 @@ def texts(page: Json) -> None:
         echo(f"More with --offset {page['next_offset']}.", err=True)
 
 
-@asks(operations.memories.GET_MEMORY_HISTORY)
+@asks(operations.memories.get_memory_history)
 def show(found: Json, *, memory_id: MemoryId) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
@@ -225,7 +225,7 @@ def show(found: Json, *, memory_id: MemoryId) -> None:
             paragraph(decided(one))
 
 
-@asks(operations.intents.UPDATE_MEMORY, without={"type", "confidence", "review"})
+@asks(operations.intents.update_memory, without={"type", "confidence", "review"})
 def edit(
     done: Json,
     *,
@@ -245,13 +245,13 @@ def edit(
     return f"{done['message']}{made}{undo}"
 
 
-@asks(operations.memories.DELETE_MEMORY, without={"erase"})
+@asks(operations.memories.delete_memory, without={"erase"})
 def forget(_: Json, *, memory_id: MemoryId) -> str:
     """Forget a memory or a passage: it is no longer found, unless it is restored."""
     return f"{memory_id} is forgotten. `recall restore` takes that back."
 
 
-@asks(operations.memories.RESTORE_MEMORY)
+@asks(operations.memories.restore_memory)
 def restore(
     _: Json,
     *,
@@ -319,14 +319,14 @@ aliases = typer.Typer(
 
 
 @aliases.command("list", cls=NamespaceFirst)
-@asks(operations.memories.LIST_ALIASES, part="aliases")
+@asks(operations.memories.list_aliases, part="aliases")
 def list_aliases(found: Json) -> None:
     """List the aliases of a namespace, and the subject of each."""
     print_table(found["aliases"], "No aliases yet.")
 
 
 @aliases.command("set", cls=NamespaceFirst)
-@asks(operations.memories.SET_ALIASES, part="aliases")
+@asks(operations.memories.set_aliases, part="aliases")
 def set_aliases(
     found: Json,
     *,
@@ -344,7 +344,7 @@ def set_aliases(
 
 
 @aliases.command("remove", cls=NamespaceFirst)
-@asks(operations.memories.REMOVE_ALIAS)
+@asks(operations.memories.remove_alias)
 def remove_alias(
     _: Json,
     *,
@@ -385,7 +385,7 @@ async def timeline(
     now = utc_now()
     moment = past(as_of, known_at, now)
     found = await target.ask(
-        operations.memories.GET_TIMELINE,
+        operations.memories.get_timeline,
         entity=entity,
         attribute=attribute,
         as_of=as_of,

@@ -42,7 +42,7 @@ Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")
 
 
 @reviews.command("list", cls=NamespaceFirst)
-@asks(operations.reviews.LIST_REVIEWS, part="reviews", limit=LISTED_MAX)
+@asks(operations.reviews.list_reviews, part="reviews", limit=LISTED_MAX)
 def list_reviews(page: Json) -> None:
     """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
     shown = page["reviews"]
@@ -59,7 +59,7 @@ def list_reviews(page: Json) -> None:
 
 
 @reviews.command("answer", cls=NamespaceFirst)
-@asks(operations.reviews.ANSWER_REVIEW)
+@asks(operations.reviews.answer_review)
 def answer_review(
     done: Json,
     *,
@@ -99,7 +99,7 @@ def _of_task(done: Json) -> str:
 
 
 @conflicts.command("list", cls=NamespaceFirst)
-@asks(operations.reviews.LIST_CONFLICTS, part="conflicts")
+@asks(operations.reviews.list_conflicts, part="conflicts")
 def list_conflicts(found: Json) -> None:
     """List the open questions, the oldest first."""
     rows = [
@@ -119,7 +119,7 @@ def list_conflicts(found: Json) -> None:
 @with_target
 async def show(target: Target, *, question_id: Listed) -> Answer:
     """Show one question: both statements with their sources."""
-    found = (await target.ask(operations.reviews.LIST_CONFLICTS))["conflicts"]
+    found = (await target.ask(operations.reviews.list_conflicts))["conflicts"]
     one = next((one for one in found if one["id"] == question_id), None)
     if one is None:
         fail(
@@ -141,7 +141,7 @@ def _show(one: Json) -> None:
 
 
 @conflicts.command(cls=NamespaceFirst)
-@asks(operations.reviews.RESOLVE_CONFLICT)
+@asks(operations.reviews.resolve_conflict)
 def resolve(
     done: Json,
     *,
@@ -181,7 +181,7 @@ async def policy(
 
 
 @quarantine.command("list", cls=NamespaceFirst)
-@asks(operations.reviews.LIST_QUARANTINE, part="suspects")
+@asks(operations.reviews.list_quarantine, part="suspects")
 def list_quarantine(
     found: Json,
     *,
@@ -207,20 +207,20 @@ def list_quarantine(
 
 
 @quarantine.command(cls=NamespaceFirst)
-@asks(operations.reviews.RELEASE_QUARANTINED)
+@asks(operations.reviews.release_quarantined)
 def release(_: Json, *, id_: Listed) -> str:
     """Index the turn, and extract memories from it."""
     return f"Released {id_}."
 
 
 @quarantine.command(cls=NamespaceFirst)
-@asks(operations.reviews.REJECT_QUARANTINED)
+@asks(operations.reviews.reject_quarantined)
 def reject(_: Json, *, id_: Listed) -> str:
     """Keep the turn hidden for good."""
     return f"Rejected {id_}."
 
 
-@asks(operations.history.LIST_CHANGES)
+@asks(operations.history.list_changes)
 def changes(page: Json) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
     rows = [
@@ -242,13 +242,13 @@ def changes(page: Json) -> None:
         echo(f"There are more: --before {page['next_before']}")
 
 
-@asks(operations.reviews.RECHECK_MEMORIES)
+@asks(operations.reviews.recheck_memories)
 def recheck(done: Json) -> str:
     """Compare the believed memories with each other again, in the background."""
     return f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
 
 
-@asks(operations.history.UNDO_CHANGE)
+@asks(operations.history.undo_change)
 def undo(
     done: Json,
     *,

@@ -112,7 +112,7 @@ class Target:
         """Return the job of a stored text when it has ended, or after `WAIT_S` seconds."""
         until = time.monotonic() + WAIT_S
         while True:
-            job: Json = await self.ask(operations.contents.GET_JOB, job_id=job_id)
+            job: Json = await self.ask(operations.contents.get_job, job_id=job_id)
             if job["state"] in _DONE or time.monotonic() > until:
                 return job
             await self.work()
@@ -402,7 +402,7 @@ async def _on_server(
     ) as http:
         server = Server(http)
         if name:
-            own = (await server.ask(operations.access.WHOAMI))["namespace"]
+            own = (await server.ask(operations.access.whoami))["namespace"]
             if own == taken and own != name:
                 raise Invalid(_FIRST)
             if own != name:
