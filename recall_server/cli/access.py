@@ -312,8 +312,6 @@ NOT_TAKEN = 1
 
 webhooks = typer.Typer(help="Have a URL told of the events of a namespace.", no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list` shows it.")]
-
 
 @webhooks.command(cls=NamespaceFirst)
 @asks(operations.access.add_webhook)
@@ -351,16 +349,23 @@ def _row(row: Json) -> Json:
 
 @webhooks.command(cls=NamespaceFirst)
 @asks(operations.access.remove_webhook)
-def remove(_: Json, *, webhook_id: Id) -> str:
-    """Remove a webhook: it gets no more events."""
-    return f"Removed {webhook_id}."
+def remove(done: Json) -> str:
+    """Remove a webhook: it gets no more events.
+
+    Args:
+        webhook_id: As `recall webhooks list` shows it.
+    """
+    return f"Removed {done['removed']}."
 
 
 @webhooks.command("test", cls=NamespaceFirst)
 @with_target
-async def send_test(target: Target, *, webhook_id: Id) -> Answer:
+async def send_test(target: Target, *, webhook_id: str) -> Answer:
     """Send a webhook an event without data; a dead one that accepts it gets events again. Exits
     with 1 if it does not accept it.
+
+    Args:
+        webhook_id: As `recall webhooks list` shows it.
     """
     tested = await target.ask(operations.access.test_webhook, webhook_id=webhook_id)
     if tested["delivered"]:

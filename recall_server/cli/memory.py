@@ -40,10 +40,6 @@ from recall_server.domain.task import JobState
 LIMIT_MAX = 50
 ASKED_MAX = 5
 
-MemoryId = Annotated[
-    str, typer.Argument(metavar="ID", help="The id of a memory, or of a passage from a search.")
-]
-
 
 def _words(text: str) -> str:
     """Return a text as it was given; for `-` that of standard input."""
@@ -125,11 +121,7 @@ _ASKED = {"query", *InTime.model_fields}
     limit=ASKED_MAX,
     explain=True,
 )
-def ask(
-    found: Json,
-    *,
-    query: Annotated[str, typer.Argument(metavar="QUESTION")],
-) -> None:
+def ask(found: Json, *, query: Annotated[str, typer.Argument(metavar="QUESTION")]) -> None:
     """Show what is remembered about a question: the best few, with who said it and when.
 
     Args:
@@ -149,7 +141,6 @@ def ask(
 def search(
     found: Json,
     *,
-    query: str,
     containers: Annotated[list[str] | None, typer.Option("--container")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
 ) -> None:
@@ -210,9 +201,12 @@ def texts(page: Json) -> None:
 
 
 @asks(operations.memories.get_memory_history)
-def show(found: Json, *, memory_id: MemoryId) -> None:
+def show(found: Json) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
+
+    Args:
+        memory_id: The id of a memory, or of a passage from a search.
     """
     for memory in found["memories"]:
         _print_memory(memory)
@@ -226,16 +220,11 @@ def show(found: Json, *, memory_id: MemoryId) -> None:
 
 
 @asks(operations.intents.update_memory, without={"type", "confidence", "review"})
-def edit(
-    done: Json,
-    *,
-    memory_id: MemoryId,
-    text: Annotated[str, typer.Argument(callback=_words)],
-    dry_run: bool = False,
-) -> str:
+def edit(done: Json, *, text: Annotated[str, typer.Argument(callback=_words)]) -> str:
     """Change a memory by hand: a new version takes its place. A token needs memory:admin for it.
 
     Args:
+        memory_id: The id of a memory, or of a passage from a search.
         text: The new text; - reads standard input.
         dry_run: Show what would change.
     """
@@ -246,23 +235,23 @@ def edit(
 
 
 @asks(operations.memories.delete_memory, without={"erase"})
-def forget(_: Json, *, memory_id: MemoryId) -> str:
-    """Forget a memory or a passage: it is no longer found, unless it is restored."""
-    return f"{memory_id} is forgotten. `recall restore` takes that back."
+def forget(done: Json) -> str:
+    """Forget a memory or a passage: it is no longer found, unless it is restored.
+
+    Args:
+        memory_id: The id of a memory, or of a passage from a search.
+    """
+    return f"{done['deleted']} is forgotten. `recall restore` takes that back."
 
 
 @asks(operations.memories.restore_memory)
-def restore(
-    _: Json,
-    *,
-    memory_id: Annotated[str, typer.Argument(metavar="ID")],
-) -> str:
+def restore(done: Json) -> str:
     """Restore a forgotten memory within RECALL_FORGET_DAYS.
 
     Args:
         memory_id: The id of what was forgotten.
     """
-    return f"{memory_id} is remembered again."
+    return f"{done['restored']} is remembered again."
 
 
 def _event(one: Json) -> str:
@@ -327,12 +316,7 @@ def list_aliases(found: Json) -> None:
 
 @aliases.command("set", cls=NamespaceFirst)
 @asks(operations.memories.set_aliases, part="aliases")
-def set_aliases(
-    found: Json,
-    *,
-    subject: str,
-    aliases: Annotated[list[str], typer.Option("--alias")],
-) -> None:
+def set_aliases(found: Json, *, aliases: Annotated[list[str], typer.Option("--alias")]) -> None:
     """Set the aliases of a subject, in place of those that it had: facts about them are facts about
     it from now on.
 
@@ -345,17 +329,13 @@ def set_aliases(
 
 @aliases.command("remove", cls=NamespaceFirst)
 @asks(operations.memories.remove_alias)
-def remove_alias(
-    _: Json,
-    *,
-    alias: str,
-) -> str:
+def remove_alias(done: Json) -> str:
     """Remove an alias: it is a subject of its own again.
 
     Args:
         alias: The name, as `list` shows it.
     """
-    return f"{alias} is a subject of its own again."
+    return f"{done['removed']} is a subject of its own again."
 
 
 LABEL_CHARS = 24

@@ -38,8 +38,6 @@ reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=Tru
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
 quarantine = typer.Typer(help="Turns that were held back when they came in.", no_args_is_help=True)
 
-Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
-
 
 @reviews.command("list", cls=NamespaceFirst)
 @asks(operations.reviews.list_reviews, part="reviews", limit=LISTED_MAX)
@@ -60,16 +58,11 @@ def list_reviews(page: Json) -> None:
 
 @reviews.command("answer", cls=NamespaceFirst)
 @asks(operations.reviews.answer_review)
-def answer_review(
-    done: Json,
-    *,
-    id_: Listed,
-    choice: str,
-    text: str | None = None,
-) -> str:
+def answer_review(done: Json, *, choice: str) -> str:
     """Answer one question or proposal; each is answered once.
 
     Args:
+        id: As `list` shows it.
         choice: One of the choices that `list` shows.
         text: With merge or edit: the new text.
     """
@@ -117,8 +110,12 @@ def list_conflicts(found: Json) -> None:
 
 @conflicts.command(cls=NamespaceFirst)
 @with_target
-async def show(target: Target, *, question_id: Listed) -> Answer:
-    """Show one question: both statements with their sources."""
+async def show(target: Target, *, question_id: str) -> Answer:
+    """Show one question: both statements with their sources.
+
+    Args:
+        question_id: As `list` shows it.
+    """
     found = (await target.ask(operations.reviews.list_conflicts))["conflicts"]
     one = next((one for one in found if one["id"] == question_id), None)
     if one is None:
@@ -142,16 +139,11 @@ def _show(one: Json) -> None:
 
 @conflicts.command(cls=NamespaceFirst)
 @asks(operations.reviews.resolve_conflict)
-def resolve(
-    done: Json,
-    *,
-    id_: Listed,
-    choice: Choice,
-    text: str | None = None,
-) -> str:
+def resolve(done: Json, *, id_: str, choice: Choice) -> str:
     """Answer one question; a task continues after the last one.
 
     Args:
+        id_: As `list` shows it.
         choice: The resolution of the two statements.
         text: With merge: the text that replaces both.
     """
@@ -208,16 +200,24 @@ def list_quarantine(
 
 @quarantine.command(cls=NamespaceFirst)
 @asks(operations.reviews.release_quarantined)
-def release(_: Json, *, id_: Listed) -> str:
-    """Index the turn, and extract memories from it."""
-    return f"Released {id_}."
+def release(done: Json) -> str:
+    """Index the turn, and extract memories from it.
+
+    Args:
+        id: As `list` shows it.
+    """
+    return f"Released {done['id']}."
 
 
 @quarantine.command(cls=NamespaceFirst)
 @asks(operations.reviews.reject_quarantined)
-def reject(_: Json, *, id_: Listed) -> str:
-    """Keep the turn hidden for good."""
-    return f"Rejected {id_}."
+def reject(done: Json) -> str:
+    """Keep the turn hidden for good.
+
+    Args:
+        id: As `list` shows it.
+    """
+    return f"Rejected {done['id']}."
 
 
 @asks(operations.history.list_changes)
@@ -249,13 +249,7 @@ def recheck(done: Json) -> str:
 
 
 @asks(operations.history.undo_change)
-def undo(
-    done: Json,
-    *,
-    change_id: Annotated[str, typer.Argument(metavar="CHANGE")],
-    dry_run: bool = False,
-    with_dependents: bool = False,
-) -> None:
+def undo(done: Json, *, change_id: Annotated[str, typer.Argument(metavar="CHANGE")]) -> None:
     """Take back what a task, job, import or call changed; an undo can be undone.
 
     Args:
@@ -263,10 +257,10 @@ def undo(
         dry_run: Only say what it would do.
         with_dependents: Also undo later changes that rest on it.
     """
-    verb = "would be" if dry_run else "are"
+    verb, undid = ("would be", "would undo") if done["dry_run"] else ("are", "undone")
     memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
     for one in done["undone"]:
-        echo(f"{'would undo' if dry_run else 'undone'} {one}")
+        echo(f"{undid} {one}")
     echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
     echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
     if done["change_id"] is not None:

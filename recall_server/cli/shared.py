@@ -288,8 +288,8 @@ def _help_of(docstring: str) -> tuple[str, dict[str, str]]:
 
 
 def _option_of(one: inspect.Parameter, helps: dict[str, str]) -> inspect.Parameter:
-    """Return a parameter as typer reads it: without a default it is an argument, in capitals, and a
-    flag has no opposite. A namespace is a text that is checked before the command runs.
+    """Return a parameter as typer reads it: without a default it is an argument, shown by its last
+    word, and a flag has no opposite. A namespace is a text that is checked before the command runs.
     """
     kind, info = one.annotation, None
     if get_origin(kind) is Annotated:
@@ -300,7 +300,8 @@ def _option_of(one: inspect.Parameter, helps: dict[str, str]) -> inspect.Paramet
     shown.help = helps.get(one.name, shown.help)
     name, names_one = one.name.strip("_").replace("_", "-"), kind in (Namespace, Namespace | None)
     if isinstance(shown, ArgumentInfo):
-        shown.metavar = shown.metavar or ("NAMESPACE" if names_one else name.upper())
+        last_word = name.rpartition("-")[2].upper()
+        shown.metavar = shown.metavar or ("NAMESPACE" if names_one else last_word)
     elif shown.default is ... and not shown.param_decls:  # it names no option itself
         shown.param_decls = (f"--{name}",)
     if names_one:

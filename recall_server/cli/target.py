@@ -217,9 +217,10 @@ def asks(
     operation: Operation, *, part: str | None = None, without: Collection[str] = (), **always: Any
 ) -> Callable[[Callable[..., str | None]], Callable[..., None]]:
     """Make a command of a function that shows the data of an operation's answer, or returns a
-    sentence about it. Its other parameters are options, and the arguments of the operation by the
-    same names. The operation's other arguments are options too, but those `without`; `always` are
-    the same in each call. --json prints the data, or a `part` of them.
+    sentence about it. Its other parameters are those of the command, and the arguments of the
+    operation by the same names. The operation's other arguments are too, but those `without`: the
+    required ones come first, and all others are options. `always` are the same in each call. --json
+    prints the data, or a `part` of them.
     """
 
     def made(show: Callable[..., str | None]) -> Callable[..., None]:
@@ -233,11 +234,14 @@ def asks(
         first, *own = signature.parameters.values()
         declared = [one.name for one in own]
         taken = {*(name.removesuffix("_") for name in declared), *always, *without}
-        own += [
-            _option(name, field)
-            for name, field in _arguments(operation).model_fields.items()
-            if name not in taken
+        fields = _arguments(operation).model_fields.items()
+        left = [(name, field) for name, field in fields if name not in taken]
+        first_ones = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=field.annotation)
+            for name, field in left
+            if field.is_required()
         ]
+        own = [*first_ones, *own, *(_option(*one) for one in left if not one[1].is_required())]
         vars(act)["__signature__"] = signature.replace(
             parameters=[first, *own], return_annotation=Answer
         )
