@@ -166,9 +166,9 @@ def _behind_middleware(
         app = mem0.KeysAsTokens(app)
     app = RequestValidation(
         app,
-        hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
+        hosts=frozenset(map(str.lower, (*LOOPBACK, settings.host, *settings.allowed_hosts))),
         any_host=PROBES,
-        origins=settings.allowed_origins,
+        origins=frozenset(settings.allowed_origins),
         body_bytes_max=settings.body_bytes_max,
         refused=application.services.metrics.refused,
     )

@@ -19,8 +19,6 @@ from recall_server.api.operations.operation import Json
 from recall_server.cli.shared import (
     Answer,
     AsJson,
-    AsOf,
-    KnownAt,
     decided,
     echo,
     fail,
@@ -351,8 +349,8 @@ async def timeline(
     entity: str,
     attribute: str,
     svg: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    as_of: AsOf = "",
-    known_at: KnownAt = "",
+    as_of: Annotated[str, typer.Option(show_default=False)] = "",
+    known_at: Annotated[str, typer.Option(show_default=False)] = "",
 ) -> Answer:
     """Show the values of an attribute: when each was true, and when it was known here.
 
@@ -360,6 +358,8 @@ async def timeline(
         entity: Whose attribute, such as user.
         attribute: The attribute, such as lives_in.
         svg: Write a drawing to this new file.
+        as_of: What was true then: a date, or a time with its zone.
+        known_at: What was known here then.
     """
     unused(svg)
     now = utc_now()

@@ -95,11 +95,6 @@ Create = Annotated[
     bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-AsOf = Annotated[
-    str,
-    typer.Option(help="What was true then: a date, or a time with its zone.", show_default=False),
-]
-KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
 PROTOCOL = "cli"
 INDENT = 4
 USAGE_ERROR = 2

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -118,19 +119,19 @@ class Target:
             await self.work()
 
 
+@dataclass(frozen=True)
 class Database(Target):
-    def __init__(self, built: Application, ns: Namespace) -> None:
-        self._built = built
-        self._ns = ns
+    built: Application
+    ns: Namespace
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
         assert operation.handler is not None
         arguments = _arguments(operation).parse(_given(operation, given), operation.name)
-        operator = Caller(self._ns, PROTOCOL, OPERATOR)
+        operator = Caller(self.ns, PROTOCOL, OPERATOR)
         asked = operation.becomes(arguments, OPERATOR) if operation.becomes else operation
-        audit = self._built.services.audit
-        entry = audit.begin(self._ns, asked.name, PROTOCOL, None, read_only=asked.read_only)
-        call = Call(self._built.services, operator, Context(entry), PROTOCOL)
+        audit = self.built.services.audit
+        entry = audit.begin(self.ns, asked.name, PROTOCOL, None, read_only=asked.read_only)
+        call = Call(self.built.services, operator, Context(entry), PROTOCOL)
         data = operation.present(await operation.handler(call, arguments), arguments)
         if not entry.written:
             await audit.note(entry)
@@ -138,7 +139,7 @@ class Database(Target):
         return data
 
     async def work(self) -> None:
-        if not await self._built.worker.run_once():
+        if not await self.built.worker.run_once():
             await super().work()
 
     async def made_of(self, job_id: str) -> Json:
@@ -147,14 +148,14 @@ class Database(Target):
         """
         job = await super().made_of(job_id)
         until = time.monotonic() + WAIT_S
-        while time.monotonic() < until and await self._built.worker.run_once():
+        while time.monotonic() < until and await self.built.worker.run_once():
             pass
         return job
 
 
+@dataclass(frozen=True)
 class Server(Target):
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self._http = http
+    http: httpx2.AsyncClient
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
         route, rest = operation.http[0], _given(operation, given)
@@ -163,7 +164,7 @@ class Server(Target):
             path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
         in_body = route.takes_body
         try:
-            answer = await self._http.request(
+            answer = await self.http.request(
                 route.method,
                 path,
                 json=rest if in_body else None,
@@ -172,16 +173,16 @@ class Server(Target):
             data = answer.json()
         except httpx2.TransportError as error:
             why = (str(error) or type(error).__name__).removesuffix(".")
-            secure = self._http.base_url.scheme == "https"
+            secure = self.http.base_url.scheme == "https"
             tls = " If it is on this machine, it speaks http." if secure else ""
-            fail(f"{self._http.base_url} does not answer: {why}. See whether the server runs, and "
+            fail(f"{self.http.base_url} does not answer: {why}. See whether the server runs, and "
                  f"the URL is right.{tls}", "UNAVAILABLE")  # fmt: skip
         except ValueError:
             data = None
         if not answer.is_success and isinstance(data, dict) and "code" in data:
             fail(str(data.get("detail")), str(data["code"]))
         if not answer.is_success or data is None:
-            fail(f"{self._http.base_url} answers with HTTP {answer.status_code}, and not as "
+            fail(f"{self.http.base_url} answers with HTTP {answer.status_code}, and not as "
                  "recall-server does. See whether the URL is right.", "UNAVAILABLE")  # fmt: skip
         return data
 
