@@ -205,11 +205,7 @@ async def revoke(  # options, each by its name
 
 @tokens.command()
 @with_application
-async def rotate(
-    built: Application,
-    accessor: Accessor,
-    overlap: str = "1h",
-) -> Answer:
+async def rotate(built: Application, accessor: Accessor, overlap: str = "1h") -> Answer:
     """Create a token that replaces another, and print it once.
 
     Args:
@@ -315,11 +311,7 @@ webhooks = typer.Typer(help="Have a URL told of the events of a namespace.", no_
 
 @webhooks.command(cls=NamespaceFirst)
 @asks(operations.access.add_webhook)
-def add(
-    added: Json,
-    *,
-    url_: str,
-) -> None:
+def add(added: Json, *, url_: str) -> None:
     """Register a URL, and print the secret of its signatures once: alone on standard output.
 
     Args:

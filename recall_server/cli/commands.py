@@ -16,16 +16,7 @@ from recall_server import __version__, doctor, telemetry
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import (
-    access,
-    audit,
-    erase,
-    importing,
-    light,
-    maintenance,
-    memory,
-    review,
-)
+from recall_server.cli import access, audit, erase, importing, light, maintenance, memory, review
 from recall_server.cli.shared import (
     Answer,
     Create,
@@ -150,10 +141,7 @@ def _run_again(arguments: Sequence[str], sockets: list[socket]) -> None:
 
 
 @answering
-def worker(
-    once: Annotated[bool, typer.Option("--once/--loop")] = False,
-    db: Db = None,
-) -> None:
+def worker(once: Annotated[bool, typer.Option("--once/--loop")] = False, db: Db = None) -> None:
     """Run background jobs only, beside one or more servers.
 
     Args:

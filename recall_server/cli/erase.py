@@ -193,9 +193,7 @@ def print_erased(shown: dict[str, Any], file: Path | None) -> None:
 
 @with_application
 async def erase_allow(
-    built: Application,
-    name: Name,
-    text_file: Annotated[typer.FileText, typer.Option()],
+    built: Application, name: Name, text_file: Annotated[typer.FileText, typer.Option()]
 ) -> Answer:
     """Allow an erased text, and each of its turns, to be stored again.
 
@@ -253,9 +251,7 @@ async def key(built: Application) -> None:
 
 @with_application
 async def verify_erasure(
-    built: Application,
-    canary: Annotated[list[str], typer.Option()],
-    path: list[Path] | None = None,
+    built: Application, canary: Annotated[list[str], typer.Option()], path: list[Path] | None = None
 ) -> Answer:
     """Search all files of the database for any trace of a word; exits with 1 if one is found.
 
@@ -283,11 +279,7 @@ app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_
 
 @app.command("set")
 @with_application
-async def set_(
-    built: Application,
-    name: Name,
-    reason: Annotated[str, typer.Option()],
-) -> Answer:
+async def set_(built: Application, name: Name, reason: Annotated[str, typer.Option()]) -> Answer:
     """Refuse every erasure of a namespace until the hold is lifted.
 
     Args:

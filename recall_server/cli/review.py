@@ -153,9 +153,7 @@ def resolve(done: Json, *, id_: str, choice: Choice) -> str:
 @conflicts.command()
 @with_application
 async def policy(
-    built: Application,
-    name: Name,
-    policy: Annotated[Policy | None, typer.Argument()] = None,
+    built: Application, name: Name, policy: Annotated[Policy | None, typer.Argument()] = None
 ) -> Answer:
     """Show or set the policy for contradictions of requests without one.
 
@@ -269,10 +267,7 @@ def undo(done: Json, *, change_id: Annotated[str, typer.Argument(metavar="CHANGE
 
 @with_application
 async def rebuild(
-    built: Application,
-    name: Name,
-    diff: bool = False,
-    reextract: bool = False,
+    built: Application, name: Name, diff: bool = False, reextract: bool = False
 ) -> Answer:
     """Derive memories and the index again from the texts and the events, compare them with what
     is read, and mend what differs; after an interruption, run it again to continue. No model is

@@ -261,6 +261,7 @@ def signed(
         if answer.code:
             raise typer.Exit(answer.code)
 
+    assert helps.keys() <= signature.parameters.keys(), f"{act.__name__} has no {helps.keys()}"
     own = [_option_of(one, helps) for one in signature.parameters.values()][provided:]
     parameters = [*first, *own, *added]
     if signature.return_annotation is Answer and not takes_json:
@@ -275,11 +276,8 @@ def signed(
 def _help_of(docstring: str) -> tuple[str, dict[str, str]]:
     """Return a docstring without `Args:`, and what that says of each parameter."""
     described, _, args = docstring.partition("\n\nArgs:\n")
-    helps = {}
-    for entry in re.split(r"\n(?=\S)", textwrap.dedent(args)):
-        name, _, text = entry.partition(": ")
-        helps[name] = " ".join(text.split())
-    return described, helps
+    entries = [one.partition(": ") for one in re.split(r"\n(?=\S)", textwrap.dedent(args))]
+    return described, {name: " ".join(text.split()) for name, _, text in entries if name}
 
 
 def _option_of(one: inspect.Parameter, helps: dict[str, str]) -> inspect.Parameter:
@@ -302,10 +300,7 @@ def _option_of(one: inspect.Parameter, helps: dict[str, str]) -> inspect.Paramet
     if names_one:
         shown.parser = namespace_or_fail
         kind = str if kind is Namespace else str | None
-    return one.replace(
-        kind=inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[kind, shown],
-    )
+    return one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, shown])
 
 
 def begin(
