@@ -46,15 +46,6 @@ tokens = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_he
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")]
-Types = Annotated[
-    list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
-]
-Agent = Annotated[str | None, typer.Option(help="Only the texts of this agent, and write as it.")]
-Containers = Annotated[
-    list[str] | None,
-    typer.Option("--container", help="Only this container; '' means in no container; repeatable."),
-]
 Accessor = Annotated[
     str, typer.Argument(metavar="ACCESSOR", help="The accessor, as `recall tokens list` shows it.")
 ]
@@ -71,10 +62,10 @@ def create_token(  # noqa: PLR0917  # options, each by its name
             show_default=",".join(sorted(DEFAULT_SCOPES)),
         ),
     ] = None,
-    topic: Topics = None,
-    type_: Types = None,
-    agent_id: Agent = None,
-    container: Containers = None,
+    topic: list[str] | None = None,
+    type_: list[MemoryType] | None = None,
+    agent_id: str | None = None,
+    container: list[str] | None = None,
     expires_in: Annotated[str | None, typer.Option(show_default="RECALL_TOKEN_DAYS")] = None,
     never: bool = False,
     uses: Annotated[int | None, typer.Option(min=1)] = None,
@@ -86,6 +77,10 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     Args:
         name: The namespace that the token opens.
         label: A note that identifies it.
+        topic: Only this topic; repeatable.
+        type_: Only memories of this type.
+        agent_id: Only the texts of this agent, and write as it.
+        container: Only this container; '' means in no container; repeatable.
         expires_in: How long the token is valid, such as 12h.
         never: It never expires.
         uses: The token is valid for this many requests.
@@ -119,16 +114,20 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
             show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has"
         ),
     ] = None,
-    topic: Topics = None,
-    type_: Types = None,
-    agent_id: Agent = None,
-    container: Containers = None,
+    topic: list[str] | None = None,
+    type_: list[MemoryType] | None = None,
+    agent_id: str | None = None,
+    container: list[str] | None = None,
     expires_in: str = "1h",
 ) -> Answer:
     """Create a child of a token, for a sub-agent, and print it once.
 
     Args:
         scope: Scopes of the child; repeatable, or with commas.
+        topic: Only this topic; repeatable.
+        type_: Only memories of this type.
+        agent_id: Only the texts of this agent, and write as it.
+        container: Only this container; '' means in no container; repeatable.
         expires_in: 24h at most.
     """
     life, services = _duration(expires_in), built.services
