@@ -5,8 +5,11 @@ Only the part between the two markers of a page is generated. The functions that
 first, one for each page, so that they can read another source.
 """
 
+import ast
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,6 @@ from recall_server import (
 )
 from recall_server.api import problems
 from recall_server.api.mcp import Tool, tools_of
-from recall_server.api.middleware import request_validation  # noqa: F401  # the same
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Http, Operation, schema_of
 from recall_server.cli.commands import app
@@ -40,14 +42,25 @@ def settings() -> Iterator[tuple[str, str, str]]:
     """Yield variable, default and description of each setting, in the order of the class; those of
     its groups come last.
     """
-    fields = config.Settings.model_fields
+    fields, described = config.Settings.model_fields, _descriptions(inspect.getsource(config))
     for name in sorted(fields, key=lambda one: one not in config.Settings.__annotations__):
         field = fields[name]
         alias = field.validation_alias
         variable = alias.choices[0] if alias else f"RECALL_{name.upper()}"  # type: ignore[union-attr]
         default = field.default
         shown = ",".join(default) if isinstance(default, tuple) else default
-        yield str(variable), "" if shown in (None, "") else str(shown), field.description or ""
+        yield str(variable), "" if shown in (None, "") else str(shown), described[name]
+
+
+def _descriptions(source: str) -> dict[str, str]:
+    """Return the string below each attribute of the classes of a module, which describes it."""
+    found = {}
+    for group in ast.parse(source).body:
+        for declared, below in pairwise(group.body if isinstance(group, ast.ClassDef) else ()):
+            match declared, below:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split())
+    return found
 
 
 def tools() -> tuple[Tool, ...]:

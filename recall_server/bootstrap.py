@@ -31,6 +31,8 @@ from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
 from recall_server.services.erasure import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
+from recall_server.services.erasure.ledger import PURPOSE as LEDGER
+from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
@@ -111,7 +113,9 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
         store, key = await _opened(stack, settings, now, migrating=migrating)
-        ledger = await factories.ledger(store, key, settings, restored=restored)
+        ledger = Ledger(key.derive(LEDGER), settings.erasure_path)
+        if not restored:
+            await ledger.require(store)
         await indexing.renew(store)
         issuers = factories.issuers(settings)
         identity = Identity(store, now, issuers)

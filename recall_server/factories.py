@@ -6,8 +6,7 @@ from importlib.util import find_spec
 
 from pydantic import SecretStr
 
-from recall_server.config import Settings, is_address
-from recall_server.config_models import ANTHROPIC_URL, RoleModel
+from recall_server.config import ANTHROPIC_URL, RoleModel, Settings, is_address
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Extractor, Judge, Merger, Role
@@ -29,8 +28,6 @@ from recall_server.integrations.issuers import Issuer, check_issuer, load_issuer
 from recall_server.integrations.keys import ServerKey
 from recall_server.integrations.llm import ModelApi
 from recall_server.integrations.rerankers import CrossEncoderReranker, MaxSimReranker, Reranker
-from recall_server.services.erasure.ledger import PURPOSE as LEDGER
-from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store
 
@@ -71,16 +68,6 @@ async def server_key(store: Store, settings: Settings, now: datetime) -> ServerK
             "RECALL_KEY_FILE at the file that this database was set up with."
         )
     return key
-
-
-async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: bool) -> Ledger:
-    """Return the ledger of erasures. Raises `DatabaseUnusable` if the database lacks some of them,
-    unless it is known to be `restored`.
-    """
-    found = Ledger(key.derive(LEDGER), settings.erasure_path)
-    if not restored:
-        await found.require(store)
-    return found
 
 
 def checkpoint_places(settings: Settings) -> list[CheckpointStore]:

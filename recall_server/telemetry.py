@@ -19,7 +19,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, propagate, trace
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from recall_server.domain.errors import Invalid
 
@@ -211,13 +211,7 @@ class Tracer:
         parent = _current.get()
         if parent is None or self.provider is None:
             return NOT_RECORDED
-        own = SpanContext(
-            parent.trace_id,
-            self.provider.id_generator.generate_span_id(),
-            is_remote=False,
-            trace_flags=SAMPLED,
-            trace_state=parent.trace_state,
-        )
+        own = self._span(parent.trace_id, parent.trace_state)
         return _recorded(self.end, name, own, parent, attributes or {})
 
     def _sampled(
@@ -230,19 +224,17 @@ class Tracer:
         assert self.provider is not None
         remote = trace.get_current_span(caller).get_span_context()
         parent = remote if remote.is_valid else None
-        ids = self.provider.id_generator
-        trace_id = parent.trace_id if parent else ids.generate_trace_id()
+        trace_id = parent.trace_id if parent else self.provider.id_generator.generate_trace_id()
         chosen = self.provider.sampler.should_sample(caller, trace_id, name, kind, attributes)
         if chosen.decision.name != "RECORD_AND_SAMPLE":
             return NOT_RECORDED
-        own = SpanContext(
-            trace_id,
-            ids.generate_span_id(),
-            is_remote=False,
-            trace_flags=SAMPLED,
-            trace_state=chosen.trace_state,
-        )
+        own = self._span(trace_id, chosen.trace_state)
         return _recorded(self.end, name, own, parent, attributes, kind=kind)
+
+    def _span(self, trace_id: int, state: TraceState | None) -> SpanContext:
+        assert self.provider is not None
+        span_id = self.provider.id_generator.generate_span_id()
+        return SpanContext(trace_id, span_id, False, SAMPLED, state)
 
 
 tracer = Tracer()

@@ -16,7 +16,6 @@ from structlog.contextvars import bound_contextvars
 from recall_server.api import mem0, probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
-from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
 from recall_server.api.http import (
     OPENAPI_PATH,
@@ -43,7 +42,7 @@ from recall_server.api.middleware.request_validation import (
 )
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import REQUEST_ID, Calls, Operation
-from recall_server.api.operations.tasks import CREATE_TASK
+from recall_server.api.operations.tasks import create_task
 from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
@@ -89,7 +88,6 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
         services.open_answers,
         application.supervisor,
         each=settings.streams_per_namespace,
-        refusal=refusal,
     )
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
     if settings.mem0:
@@ -128,12 +126,12 @@ def _routes(
     """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
     settings = application.settings
     handler = a2a.A2AHandler(calls, card_for=card.for_address, wait_s=settings.task_wait_s)
-    [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
+    [creating] = [one for one in endpoints if one.operation is create_task]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [
         *routes_of(one for one in endpoints if one not in plain),
-        *a2a.routes(handler, create_task, card.base, streams),
-        *routes_of(one for one in plain if one is not create_task),
+        *a2a.routes(handler, creating, card.base, streams),
+        *routes_of(one for one in plain if one is not creating),
         *(Route(path, answer) for path, answer in probes.answers(application).items()),
     ]
 
@@ -151,10 +149,9 @@ def _behind_middleware(
     body = RequestBody(
         body_bytes_max=settings.body_bytes_max,
         json_depth_max=settings.json_depth_max,
-        refusal=refusal,
     )
     turns, wait_s = application.store.turns, settings.turn_wait_s
-    app = CallLimits(app, rates, turns, body.read, wait_s=wait_s, refusal=refusal)
+    app = CallLimits(app, rates, turns, body.read, wait_s=wait_s)
     app = BearerAuth(
         app,
         access.verify,
@@ -163,18 +160,16 @@ def _behind_middleware(
         open_paths=OPEN_PATHS,
         open_under=open_under,
         probes=PROBES,
-        refusal=refusal,
         refused=application.services.metrics.refused,
     )
     if settings.mem0:
         app = mem0.KeysAsTokens(app)
     app = RequestValidation(
         app,
-        hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
+        hosts=frozenset(map(str.lower, (*LOOPBACK, settings.host, *settings.allowed_hosts))),
         any_host=PROBES,
-        origins=settings.allowed_origins,
+        origins=frozenset(settings.allowed_origins),
         body_bytes_max=settings.body_bytes_max,
-        refusal=refusal,
         refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app

@@ -52,12 +52,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
+from recall_server.api.a2a.errors import has_more_values
 from recall_server.api.middleware.callers import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
-from recall_server.api.middleware.request_validation import (
-    MalformedBody,
-    OutOfMemory,
-    has_more_values,
-)
 from recall_server.api.operations import UNKNOWN_TOOL
 from recall_server.api.operations.operation import (
     Arguments,
@@ -68,7 +64,13 @@ from recall_server.api.operations.operation import (
     caller_of,
     schema_of,
 )
-from recall_server.api.problems import MethodNotAllowed, NotAcceptable, problem
+from recall_server.api.problems import (
+    MalformedBody,
+    MethodNotAllowed,
+    NotAcceptable,
+    OutOfMemory,
+    problem,
+)
 from recall_server.domain.context import Context
 from recall_server.domain.errors import (
     InsufficientScope,

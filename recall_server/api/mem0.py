@@ -255,41 +255,41 @@ def routes() -> Iterator[tuple[Operation, Http]]:
         yield operation, Http(hosted_method, PREFIX + hosted_path, **given)
 
     one, hosted_one = "/memories/{memory_id}", "/v1/memories/{memory_id}/"
-    yield access.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=("status",))
+    yield access.whoami, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=("status",))
     yield from both(
-        memories.STORE_MEMORY, "POST", "/memories", "POST /v3/memories/add/",
+        memories.store_memory, "POST", "/memories", "POST /v3/memories/add/",
         arguments=Add, present=_added, returns=("results", "status", "event_id"),
     )  # fmt: skip
     yield from both(
-        memories.INSPECT_MEMORIES, "GET", "/memories", "POST /v3/memories/",
+        memories.inspect_memories, "GET", "/memories", "POST /v3/memories/",
         arguments=List, present=_listed, returns=("results",),
     )  # fmt: skip
     yield from both(
-        search.SEARCH_MEMORIES, "POST", "/search", "POST /v3/memories/search/",
+        search.search_memories, "POST", "/search", "POST /v3/memories/search/",
         arguments=Search, present=_found, returns=("results",),
     )  # fmt: skip
     yield from both(
-        memories.GET_MEMORY, "GET", one, f"GET {hosted_one}",
+        memories.get_memory, "GET", one, f"GET {hosted_one}",
         present=lambda found, _: _memory(found), returns=("id", "memory"),
     )  # fmt: skip
     yield from both(
-        memories.GET_MEMORY_HISTORY, "GET", f"{one}/history", f"GET {hosted_one}history/",
+        memories.get_memory_history, "GET", f"{one}/history", f"GET {hosted_one}history/",
         present=_changes, returns=(),
     )  # fmt: skip
     yield from both(
-        intents.UPDATE_MEMORY, "PUT", one, f"PUT {hosted_one}", arguments=Update,
+        intents.update_memory, "PUT", one, f"PUT {hosted_one}", arguments=Update,
         present=_updated, returns=("message", "changes"),
     )  # fmt: skip
     yield from both(
-        memories.DELETE_MEMORY, "DELETE", one, f"DELETE {hosted_one}", arguments=Forget,
+        memories.delete_memory, "DELETE", one, f"DELETE {hosted_one}", arguments=Forget,
         present=_said("Memory deleted successfully!"), returns=("message",),
     )  # fmt: skip
     yield from both(
-        erasure.ERASE, "DELETE", "/memories", "DELETE /v1/memories/", arguments=DeleteAll,
+        erasure.erase, "DELETE", "/memories", "DELETE /v1/memories/", arguments=DeleteAll,
         present=_said("All relevant memories deleted"), returns=("message",),
     )  # fmt: skip
     yield (
-        erasure.DELETE_NAMESPACE_DATA,
+        erasure.delete_namespace_data,
         Http(
             "POST", f"{PREFIX}/reset", arguments=Reset,
             present=_said("All memories reset"), returns=("message",),

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from starlette.responses import JSONResponse
 
 from recall_server.domain.errors import (
+    Busy,
     Denied,
     Invalid,
     LimitReached,
@@ -43,6 +44,40 @@ _STATUS_OF_CODE = {
     "REQUEST_TOO_SLOW": HTTPStatus.REQUEST_TIMEOUT,
     "STORAGE_FULL": HTTPStatus.INSUFFICIENT_STORAGE,
 }
+
+
+class HostNotAllowed(Denied):
+    """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
+
+
+class OriginNotAllowed(Denied):
+    """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
+
+
+class MalformedBody(Invalid):
+    """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
+
+
+class UnsupportedMedia(Invalid):
+    """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
+
+
+class BodyTooLarge(LimitReached):
+    """The body is too large. Send the text in parts."""
+
+
+class HeadersTooLarge(LimitReached):
+    """The request has too many headers, or too long ones. Send fewer."""
+
+
+class UrlTooLong(LimitReached):
+    """The URL is too long. Send long texts in the body."""
+
+
+class OutOfMemory(Busy, own_code=False):
+    """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
+    says.
+    """
 
 
 class MethodNotAllowed(Invalid):

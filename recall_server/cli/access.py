@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,27 +15,26 @@ from recall_server.api import operations, presenters
 from recall_server.api.operations.operation import Json
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    Answer,
     AnyName,
-    AsJson,
     Create,
     Db,
+    answering,
     begin,
     cell,
     echo,
     existing,
     fail,
     in_application,
-    namespace_or_fail,
+    listed,
     observed,
-    print_done,
-    print_json,
     print_table,
     warn_of_readers,
     with_application,
 )
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.ids import namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Rights, Scope, TokenInfo
 from recall_server.domain.webhook import WebhookKind
@@ -46,25 +46,15 @@ tokens = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_he
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")]
-Types = Annotated[
-    list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
-]
-Agent = Annotated[str | None, typer.Option(help="Only the texts of this agent, and write as it.")]
-Containers = Annotated[
-    list[str] | None,
-    typer.Option("--container", help="Only this container; '' means in no container; repeatable."),
-]
 Accessor = Annotated[
     str, typer.Argument(metavar="ACCESSOR", help="The accessor, as `recall tokens list` shows it.")
 ]
 
 
+@answering
 def create_token(  # noqa: PLR0917  # options, each by its name
-    name: Annotated[
-        str, typer.Argument(metavar="NAMESPACE", help="The namespace that the token opens.")
-    ],
-    label: Annotated[str, typer.Option(help="A note that identifies it.")] = "",
+    name: Namespace,
+    label: str = "",
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,42 +62,45 @@ def create_token(  # noqa: PLR0917  # options, each by its name
             show_default=",".join(sorted(DEFAULT_SCOPES)),
         ),
     ] = None,
-    topic: Topics = None,
-    type_: Types = None,
-    agent_id: Agent = None,
-    container: Containers = None,
-    expires_in: Annotated[
-        str | None,
-        typer.Option(
-            help="How long the token is valid, such as 12h.", show_default="RECALL_TOKEN_DAYS"
-        ),
-    ] = None,
-    never: Annotated[bool, typer.Option("--never", help="It never expires.")] = False,
-    uses: Annotated[
-        int | None, typer.Option(min=1, help="The token is valid for this many requests.")
-    ] = None,
+    topic: list[str] | None = None,
+    type_: list[MemoryType] | None = None,
+    agent_id: str | None = None,
+    container: list[str] | None = None,
+    expires_in: Annotated[str | None, typer.Option(show_default="RECALL_TOKEN_DAYS")] = None,
+    never: bool = False,
+    uses: Annotated[int | None, typer.Option(min=1)] = None,
     create: Create = False,
     db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a token for a namespace, and print it once: alone on standard output."""
+) -> Answer:
+    """Create a token for a namespace, and print it once: alone on standard output.
+
+    Args:
+        name: The namespace that the token opens.
+        label: A note that identifies it.
+        topic: Only this topic; repeatable.
+        type_: Only memories of this type.
+        agent_id: Only the texts of this agent, and write as it.
+        container: Only this container; '' means in no container; repeatable.
+        expires_in: How long the token is valid, such as 12h.
+        never: It never expires.
+        uses: The token is valid for this many requests.
+    """
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
     wanted = _wanted(OPERATOR, scope, topic, type_, agent_id=agent_id, containers=container)
-    ns = namespace_or_fail(name)  # before a database is made for it
 
-    async def issue(built: Application) -> None:
-        services = built.services
+    async def issue(built: Application) -> Answer:
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
-        context = begin(built, ns, operations.access.CREATE_TOKEN)
-        token, info = await services.access.issue(
-            context, label=label, wanted=replace(wanted, expires_in=lasts, uses=uses)
+        context = begin(built, name, operations.access.CREATE_TOKEN)
+        return _new(
+            *await built.services.access.issue(
+                context, label=label, wanted=replace(wanted, expires_in=lasts, uses=uses)
+            )
         )
-        _print_new(token, info, as_json=as_json)
 
-    in_application(db, issue, create=create)
+    return in_application(db, issue, create=create)
 
 
 @tokens.command()
@@ -118,79 +111,74 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="Scopes of the child; repeatable, or with commas.",
-            show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has",
+            show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has"
         ),
     ] = None,
-    topic: Topics = None,
-    type_: Types = None,
-    agent_id: Agent = None,
-    container: Containers = None,
-    expires_in: Annotated[str, typer.Option(help="24h at most.")] = "1h",
-    as_json: AsJson = False,
-) -> None:
-    """Create a child of a token, for a sub-agent, and print it once."""
+    topic: list[str] | None = None,
+    type_: list[MemoryType] | None = None,
+    agent_id: str | None = None,
+    container: list[str] | None = None,
+    expires_in: str = "1h",
+) -> Answer:
+    """Create a child of a token, for a sub-agent, and print it once.
+
+    Args:
+        scope: Scopes of the child; repeatable, or with commas.
+        topic: Only this topic; repeatable.
+        type_: Only memories of this type.
+        agent_id: Only the texts of this agent, and write as it.
+        container: Only this container; '' means in no container; repeatable.
+        expires_in: 24h at most.
+    """
     life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
-    context = begin(built, parent.namespace, operations.access.DELEGATE_TOKEN)
+    context = begin(built, parent.namespace, operations.access.delegate_token)
     wanted = _wanted(parent.rights, scope, topic, type_, agent_id=agent_id, containers=container)
     wanted = replace(wanted, expires_in=life)
-    token, info = await services.delegation.mint(context, accessor, wanted)
-    _print_new(token, info, as_json=as_json)
+    return _new(*await services.delegation.mint(context, accessor, wanted))
 
 
 @tokens.command("list")
 @with_application
-async def list_tokens(built: Application, name: AnyName = None, as_json: AsJson = False) -> None:
+async def list_tokens(built: Application, name: AnyName = None) -> Answer:
     """List tokens by their accessors."""
-    services, ns = built.services, namespace(name) if name is not None else None
-    found = await services.access.tokens(ns)
-    if ns is not None:
-        await observed(built, ns, operations.access.LIST_TOKENS, tokens=len(found))
-    rows = [presenters.token(info) for info in found]
-    if as_json:
-        print_json(rows)
-        return
+    found = await built.services.access.tokens(name)
+    if name is not None:
+        await observed(built, name, operations.access.list_tokens, tokens=len(found))
     shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
-    print_table([{name: row[name] for name in shown} for row in rows], "No tokens yet.")
+    return listed([presenters.token(info) for info in found], "No tokens yet.", shown)
 
 
 @tokens.command()
 @with_application
-async def show(built: Application, accessor: Accessor, as_json: AsJson = False) -> None:
+async def show(built: Application, accessor: Accessor) -> Answer:
     """Show a token's rights and its last use."""
     services = built.services
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.access.SHOW_TOKEN)
+    context = begin(built, info.namespace, operations.access.show_token)
     context.entry.ids.append(accessor)
     await services.audit.write(context.entry)
     row = presenters.token(info)
-    if as_json:
-        print_json(row)
-        return
-    for key, value in row.items():
-        typer.echo(f"{key.replace('_', ' '):14}{cell(value)}")
+    lines = [f"{key.replace('_', ' '):14}{cell(value)}" for key, value in row.items()]
+    return Answer(row, partial(typer.echo, "\n".join(lines)))
 
 
 @tokens.command()
 @with_application
-async def revoke(  # noqa: PLR0917  # options, each by its name
+async def revoke(  # options, each by its name
     built: Application,
     accessor: Accessor,
-    children_only: Annotated[
-        bool, typer.Option("--children-only", help="Revoke only the tokens that it issued.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Even if no token with the scope admin is left.")
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option("--namespace", help="The namespace, for a token of an identity provider."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    children_only: bool = False,
+    force: bool = False,
+    name: Annotated[str | None, typer.Option("--namespace")] = None,
+) -> Answer:
     """Revoke a token and all that it issued from the next call on; or a signed one, as
     ACCESSOR/JTI.
+
+    Args:
+        children_only: Revoke only the tokens that it issued.
+        force: Even if no token with the scope admin is left.
+        name: The namespace, for a token of an identity provider.
     """
     services = built.services
     parent, _, jti = accessor.partition("/")
@@ -198,12 +186,11 @@ async def revoke(  # noqa: PLR0917  # options, each by its name
         # No table holds an identity provider's token, but its namespace must exist.
         named = name or (await services.access.find(parent)).namespace
         ns = await existing(built, named)
-        context = begin(built, ns, operations.access.REVOKE_CHILD)
+        context = begin(built, ns, operations.access.revoke_child)
         await services.delegation.revoke(context, parent, jti)
-        _print_revoked([accessor], f"Revoked {accessor} of {ns}.", context.entry, as_json=as_json)
-        return
+        return _revoked([accessor], f"Revoked {accessor} of {ns}.", context.entry)
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.access.REVOKE_TOKEN)
+    context = begin(built, info.namespace, operations.access.revoke_token)
     revoked = await services.access.revoke(context, info, children_only=children_only, force=force)
     owner = f"of {info.namespace}"
     if not revoked and children_only:
@@ -212,23 +199,21 @@ async def revoke(  # noqa: PLR0917  # options, each by its name
         said = f"{accessor} {owner} was revoked before, and all that it issued."
     else:
         said = "\n".join(f"Revoked {one} {owner}." for one in revoked)
-    _print_revoked(revoked, said, context.entry, as_json=as_json)
+    return _revoked(revoked, said, context.entry)
 
 
 @tokens.command()
 @with_application
-async def rotate(
-    built: Application,
-    accessor: Accessor,
-    overlap: Annotated[str, typer.Option(help="How long the old one stays valid.")] = "1h",
-    as_json: AsJson = False,
-) -> None:
-    """Create a token that replaces another, and print it once."""
+async def rotate(built: Application, accessor: Accessor, overlap: str = "1h") -> Answer:
+    """Create a token that replaces another, and print it once.
+
+    Args:
+        overlap: How long the old one stays valid.
+    """
     services, lasts = built.services, _duration(overlap)
     info = await services.access.find(accessor)
-    context = begin(built, info.namespace, operations.access.ROTATE_TOKEN)
-    token, new = await services.access.rotate(context, info, lasts)
-    _print_new(token, new, as_json=as_json)
+    context = begin(built, info.namespace, operations.access.rotate_token)
+    return _new(*await services.access.rotate(context, info, lasts))
 
 
 @tokens.command("not-before")
@@ -236,45 +221,44 @@ async def rotate(
 async def not_before(
     built: Application,
     name: AnyName = None,
-    at: Annotated[
-        str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Refuse tokens that were made earlier."""
+    at: Annotated[str | None, typer.Option(show_default="now")] = None,
+) -> Answer:
+    """Refuse tokens that were made earlier.
+
+    Args:
+        at: Such as 2026-03-01T12:00:00Z.
+    """
     moment = _moment(at) if at else None
-    services, ns = built.services, namespace(name) if name is not None else None
-    entry = begin(built, ns, operations.access.TOKENS_NOT_BEFORE).entry if ns else None
-    since = await services.access.not_before(ns, moment, entry=entry)
-    said = f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused."
-    print_done({"namespace": ns, "not_before": since.isoformat()}, said, as_json=as_json)
+    entry = begin(built, name, operations.access.TOKENS_NOT_BEFORE).entry if name else None
+    since = (await built.services.access.not_before(name, moment, entry=entry)).isoformat()
+    said = f"Tokens of {name or 'all namespaces'} made before {since} are refused."
+    return Answer({"namespace": name, "not_before": since}, said)
 
 
-def _print_revoked(revoked: Sequence[str], said: str, entry: AuditEntry, *, as_json: bool) -> None:
-    """Print what was revoked, and how much of its work has ended with it. Streams and the like
+def _revoked(revoked: Sequence[str], said: str, entry: AuditEntry) -> Answer:
+    """Return what was revoked, and how much of its work has ended with it. Streams and the like
     belong to the process of a server: they end within seconds, and are not known here.
     """
     ended = {name: entry.counts[name] for name in STORED}
     if any(ended.values()):
         parts = [f"{number} {name.replace('_', ' ')}" for name, number in ended.items()]
         said += f"\nEnded with it: {', '.join(parts)}."
-    print_done({"revoked": list(revoked), "ended": ended}, said, as_json=as_json)
+    return Answer({"revoked": list(revoked), "ended": ended}, said)
 
 
-def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"token": token, **presenters.token(info)})
-        warn_of_readers()
-        return
+def _new(token: str, info: TokenInfo) -> Answer:
     ends = info.expires_at
     until = f", good until {ends.isoformat(timespec='minutes')}" if ends else ", without end"
-    echo(
-        f"Token for the namespace {info.namespace} (accessor {info.accessor}{until}). Keep it: it "
-        "is not shown again. Clients send 'Authorization: Bearer TOKEN'.",
-        err=True,
-    )
-    typer.echo(token)
-    warn_of_readers()
+
+    def said() -> None:
+        echo(
+            f"Token for the namespace {info.namespace} (accessor {info.accessor}{until}). Keep it: "
+            "it is not shown again. Clients send 'Authorization: Bearer TOKEN'.",
+            err=True,
+        )
+        typer.echo(token)
+
+    return Answer({"token": token, **presenters.token(info)}, said, secret=True)
 
 
 def _wanted(
@@ -323,17 +307,15 @@ NOT_TAKEN = 1
 
 webhooks = typer.Typer(help="Have a URL told of the events of a namespace.", no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list` shows it.")]
-
 
 @webhooks.command(cls=NamespaceFirst)
-@asks(operations.access.ADD_WEBHOOK)
-def add(
-    added: Json,
-    *,
-    url_: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
-) -> None:
-    """Register a URL, and print the secret of its signatures once: alone on standard output."""
+@asks(operations.access.add_webhook)
+def add(added: Json, *, url_: str) -> None:
+    """Register a URL, and print the secret of its signatures once: alone on standard output.
+
+    Args:
+        url_: Begins with https://.
+    """
     echo(
         f"Webhook {added['id']}. Its receiver verifies each delivery with this secret. Keep it: it "
         "is not shown again.",
@@ -344,7 +326,7 @@ def add(
 
 
 @webhooks.command("list", cls=NamespaceFirst)
-@asks(operations.access.LIST_WEBHOOKS, part="webhooks")
+@asks(operations.access.list_webhooks, part="webhooks")
 def list_webhooks(found: Json) -> None:
     """List the webhooks of a namespace, whether they accept their events, and how many wait."""
     print_table([_row(row) for row in found["webhooks"]], "No webhooks yet.")
@@ -357,30 +339,30 @@ def _row(row: Json) -> Json:
 
 
 @webhooks.command(cls=NamespaceFirst)
-@asks(operations.access.REMOVE_WEBHOOK)
-def remove(_: Json, *, webhook_id: Id) -> str:
-    """Remove a webhook: it gets no more events."""
-    return f"Removed {webhook_id}."
+@asks(operations.access.remove_webhook)
+def remove(done: Json) -> str:
+    """Remove a webhook: it gets no more events.
+
+    Args:
+        webhook_id: As `recall webhooks list` shows it.
+    """
+    return f"Removed {done['removed']}."
 
 
 @webhooks.command("test", cls=NamespaceFirst)
 @with_target
-async def send_test(target: Target, *, webhook_id: Id, as_json: AsJson = False) -> None:
+async def send_test(target: Target, *, webhook_id: str) -> Answer:
     """Send a webhook an event without data; a dead one that accepts it gets events again. Exits
     with 1 if it does not accept it.
+
+    Args:
+        webhook_id: As `recall webhooks list` shows it.
     """
-    tested = await target.ask(operations.access.TEST_WEBHOOK, webhook_id=webhook_id)
-    answered = (
-        f"it answered {tested['status']}"
-        if tested["status"]
-        else f"{'it gave no answer' if tested['code'] == 'PUSH_FAILED' else 'nothing was sent'} "
-        f"[{tested['code']}]"
-    )
-    said = (
-        f"{webhook_id} took it."
-        if tested["delivered"]
-        else f"{webhook_id} did not take it: {answered}."
-    )
-    print_done(tested, said, as_json=as_json)
-    if not tested["delivered"]:
-        raise typer.Exit(NOT_TAKEN)
+    tested = await target.ask(operations.access.test_webhook, webhook_id=webhook_id)
+    if tested["delivered"]:
+        return Answer(tested, f"{webhook_id} took it.")
+    answered = f"it answered {tested['status']}"
+    if not tested["status"]:
+        sent = "it gave no answer" if tested["code"] == "PUSH_FAILED" else "nothing was sent"
+        answered = f"{sent} [{tested['code']}]"
+    return Answer(tested, f"{webhook_id} did not take it: {answered}.", NOT_TAKEN)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -10,16 +11,17 @@ import typer
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    Answer,
     AnyName,
     AsJson,
     Db,
+    answering,
     fail,
     in_application,
     jwk,
     key_in,
+    listed,
     observed,
-    print_json,
-    print_table,
     progress,
     unused,
     waiting,
@@ -44,7 +46,7 @@ BROKEN = 1
 
 app = typer.Typer(help="The audit log: read, export, sign, verify.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of the log.")]
+Name = Annotated[Namespace, typer.Argument(help="The namespace of the log.")]
 
 
 @app.command()
@@ -52,25 +54,21 @@ Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of
 async def tail(
     built: Application,
     name: AnyName = None,
-    tail: Annotated[
-        int,
-        typer.Option(
-            "--tail", "--limit", min=1, max=10_000, help="How many of the newest records."
-        ),
-    ] = 20,
-    named: Annotated[
-        str | None, typer.Option("--namespace", help="The same as NAMESPACE.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the newest records: every operation, its caller and its outcome."""
+    tail: Annotated[int, typer.Option("--tail", "--limit", min=1, max=10_000)] = 20,
+    named: Annotated[Namespace | None, typer.Option("--namespace", show_default=False)] = None,
+) -> Answer:
+    """Show the newest records: every operation, its caller and its outcome.
+
+    Args:
+        tail: How many of the newest records.
+        named: The same as NAMESPACE.
+    """
     if name and named:
         fail("Give NAMESPACE or --namespace, not both.")
-    chosen = name or named
-    audit, ns = built.services.audit, namespace(chosen) if chosen is not None else None
-    records = await audit.newest(ns, tail)
+    ns = name or named
+    records = await built.services.audit.newest(ns, tail)
     if ns is not None:
-        await observed(built, ns, operations.history.READ_AUDIT, records=len(records))
+        await observed(built, ns, operations.history.read_audit, records=len(records))
     rows = [
         {
             "at": record.at.isoformat(timespec="milliseconds"),
@@ -92,13 +90,8 @@ async def tail(
         }
         for record in reversed(records)
     ]
-    if as_json:
-        print_json(rows)
-        return
     shown = ("at", "namespace", "seq", "protocol", "operation", "accessor", "outcome", "ms")
-    print_table(
-        [{key: row[key] for key in (*shown, "counts")} for row in rows], "The audit log is empty."
-    )
+    return listed(rows, "The audit log is empty.", (*shown, "counts"))
 
 
 @app.command()
@@ -106,19 +99,20 @@ async def tail(
 async def export(
     built: Application,
     name: Name,
-    out: Annotated[
-        Path | None, typer.Option(help="A new file, for its owner alone.", show_default="stdout")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(show_default="stdout")] = None,
 ) -> None:
-    """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`."""
-    ns = namespace(name)
+    """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`.
+
+    Args:
+        out: A new file, for its owner alone.
+    """
     unused(out)
-    await observed(built, ns, operations.history.EXPORT_AUDIT)
+    await observed(built, name, operations.history.EXPORT_AUDIT)
     broken = None
     with written(out) as file, progress("records written") as on_progress:
         try:
             number = 0
-            async for line in built.services.verification.export(ns):
+            async for line in built.services.verification.export(name):
                 file.write(line.encode() + b"\n")
                 number += 1
                 on_progress(number)
@@ -136,8 +130,8 @@ async def checkpoint(built: Application, name: AnyName = None) -> None:
     if name is None:
         wanted = [one async for one in services.verification.namespaces()]
     else:
-        wanted = [namespace(name)]
-        await observed(built, wanted[0], operations.history.CHECKPOINT_AUDIT)
+        wanted = [name]
+        await observed(built, name, operations.history.CHECKPOINT_AUDIT)
     if services.checkpoints.places:
         written = await services.checkpoints.write(wanted)
         typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
@@ -152,42 +146,29 @@ async def checkpoint(built: Application, name: AnyName = None) -> None:
 
 
 @app.command()
+@answering
 def verify(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[EXPORT|NAMESPACE]",
-            help="A file, or a namespace of the database.",
-            show_default="all namespaces",
-        ),
+        Path | None, typer.Argument(metavar="[EXPORT|NAMESPACE]", show_default="all namespaces")
     ] = None,
     *,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="The checkpoints, as the server wrote them."
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="The public key that is trusted (JWK)."),
-    ] = None,
-    archive: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True,
-            help="A file with records that were cut, or a folder of such files; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    checkpoints: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    archive: Annotated[list[Path] | None, typer.Option(exists=True, show_default=False)] = None,
     name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
     db: Db = None,
     as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Verify that no record was changed, dropped or moved; else exit with 1 and name the first one.
 
     An export needs no database and no network. Without --checkpoints a cut-off end cannot be
     detected, nor a log that was rewritten with the server's own key.
+
+    Args:
+        file: A file, or a namespace of the database.
+        checkpoints: The checkpoints, as the server wrote them.
+        key: The public key that is trusted (JWK).
+        archive: A file with records that were cut, or a folder of such files; repeatable.
     """
     if file is not None and name is None and not file.exists():
         typer.echo(f"There is no export {file}: this is taken for a namespace.", err=True)
@@ -195,10 +176,9 @@ def verify(
     if file is not None:
         if db is not None or name is not None:
             fail("Give an export, or a database with --db and --namespace.")
-        _verify_export(file, checkpoints, key, archive or [], as_json=as_json)
-        return
+        return _verify_export(file, checkpoints, key, archive or [], as_json=as_json)
 
-    async def act(built: Application) -> None:
+    async def act(built: Application) -> Answer:
         public = key_in(key) if key else built.key.public
         if not as_json:
             _print_key(public, "the operator" if key else "this server")
@@ -215,14 +195,14 @@ def verify(
                 _check_all_present(verified, given)
         except AuditBroken as error:
             _broken(error)
-        _print_verified(verified, checkpoints, as_json=as_json)
+        return _of_verified(verified, checkpoints)
 
-    in_application(db, act)
+    return in_application(db, act)
 
 
 def _verify_export(
     file: Path, checkpoints: Path | None, key: Path | None, archive: list[Path], *, as_json: bool
-) -> None:
+) -> Answer:
     try:
         with file.open(encoding="utf-8", newline="\n") as opened:
             lines = Digested(opened)
@@ -238,7 +218,7 @@ def _verify_export(
         _broken(error)
     except RecallError as error:
         fail(error.message, error.code)
-    _print_verified([found], checkpoints, as_json=as_json)
+    return _of_verified([found], checkpoints)
 
 
 async def _verified(
@@ -302,11 +282,13 @@ def _broken(error: AuditBroken) -> NoReturn:
     raise typer.Exit(BROKEN)
 
 
-def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
-    if as_json:
-        # `vouched_for` is the name in 0.1.0.
-        print_json([{**asdict(one), "vouched_for": one.confirmed_up_to} for one in found])
-        return
+def _of_verified(found: list[Verified], checkpoints: Path | None) -> Answer:
+    # `vouched_for` is the name in 0.1.0.
+    data = [{**asdict(one), "vouched_for": one.confirmed_up_to} for one in found]
+    return Answer(data, partial(_print_verified, found, checkpoints))
+
+
+def _print_verified(found: list[Verified], checkpoints: Path | None) -> None:
     for one in found:
         parts = [f"records {one.first} to {one.seq} are intact" if one.seq else "no records"]
         if one.first > 1:

@@ -1,6 +1,7 @@
 """All commands by name."""
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,77 +16,45 @@ from recall_server import __version__, doctor, telemetry
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, light, maintenance
-from recall_server.cli.access import create_token, tokens, webhooks
-from recall_server.cli.audit import app as audit
-from recall_server.cli.erase import app as hold
-from recall_server.cli.erase import (
-    erase,
-    erase_again,
-    erase_allow,
-    key,
-    purge_source,
-    verify_erasure,
-    verify_receipt,
-)
-from recall_server.cli.install import install
-from recall_server.cli.memory import (
-    add,
-    aliases,
-    ask,
-    edit,
-    forget,
-    list_,
-    restore,
-    search,
-    show,
-    stats,
-    texts,
-    timeline,
-)
-from recall_server.cli.review import (
-    changes,
-    conflicts,
-    quarantine,
-    rebuild,
-    recheck,
-    reviews,
-    undo,
-)
+from recall_server.cli import access, audit, erase, importing, light, maintenance, memory, review
 from recall_server.cli.shared import (
-    AsJson,
+    Answer,
     Create,
     Db,
+    answering,
     echo,
     existing_settings,
     fail,
     in_application,
+    listed,
     new_settings,
-    print_json,
-    print_rows,
     print_table,
     run,
     settings,
+    waiting,
 )
 from recall_server.cli.target import NamespaceFirst, Target, TokenFile, Url, named_server, on_target
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
+from recall_server.integrations.redaction import SecretRedactor
+from recall_server.local import PROGRAM, clients
+from recall_server.local.clients import CLIENTS, Client
 from recall_server.services.metrics import server_stats
 from recall_server.storage.inspection import Finding, Level
 
 
-def doctor_(db: Db = None, as_json: AsJson = False) -> None:
+@answering
+def doctor_(db: Db = None) -> Answer:
     """List every unsafe setting, file mode and privilege; exit with 1 if a server would
     not start.
     """
     findings = asyncio.run(_examined(existing_settings(db)))
-    if as_json:
-        print_json([asdict(one) for one in findings])
-    else:
+
+    def said() -> None:
         for one in findings:
             echo(f"{one.level:5} {one.check:20} {one.text}", indent=27)
-    if doctor.fails(findings):
-        raise typer.Exit(1)
+
+    return Answer([asdict(one) for one in findings], said, int(bool(doctor.fails(findings))))
 
 
 async def _examined(chosen: Settings) -> list[Finding]:
@@ -116,25 +85,24 @@ app = typer.Typer(
 app.callback(invoke_without_command=True)(light.root)
 
 
+@answering
 def serve_(  # noqa: PLR0917  # options, each by its name
     host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
-    port: Annotated[
-        int | None, typer.Option(show_default="8000", help="0 picks a free port.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(show_default="8000")] = None,
     db: Db = None,
-    allow_public: Annotated[
-        bool | None, typer.Option("--allow-public", help="Listen on a public address without TLS.")
-    ] = None,
+    allow_public: bool | None = None,
     create: Create = False,
-    until_unused: Annotated[
-        bool,
-        typer.Option("--until-unused", help="Run as `recall stdio` starts it: end when unused."),
-    ] = False,
-    reload: Annotated[
-        bool, typer.Option("--reload", help="For development: start again when the code changes.")
-    ] = False,
+    until_unused: bool = False,
+    reload: bool = False,
 ) -> None:
-    """Serve MCP at /mcp and A2A at /a2a until stopped."""
+    """Serve MCP at /mcp and A2A at /a2a until stopped.
+
+    Args:
+        port: 0 picks a free port.
+        allow_public: Listen on a public address without TLS.
+        until_unused: Run as `recall stdio` starts it: end when unused.
+        reload: For development: start again when the code changes.
+    """
     if reload:
         _serve_reloading(settings(db, host=host), until_unused=until_unused)
         return
@@ -172,13 +140,13 @@ def _run_again(arguments: Sequence[str], sockets: list[socket]) -> None:
     app(arguments)
 
 
-def worker(
-    once: Annotated[
-        bool, typer.Option("--once/--loop", help="Run the jobs that are due, and end.")
-    ] = False,
-    db: Db = None,
-) -> None:
-    """Run background jobs only, beside one or more servers."""
+@answering
+def worker(once: Annotated[bool, typer.Option("--once/--loop")] = False, db: Db = None) -> None:
+    """Run background jobs only, beside one or more servers.
+
+    Args:
+        once: Run the jobs that are due, and end.
+    """
     with importing():
         from recall_server.lifecycle import work, work_once  # noqa: PLC0415
 
@@ -190,49 +158,41 @@ def worker(
         run(work(chosen))
 
 
-def status(  # noqa: PLR0917  # options, each by its name
-    namespaces: Annotated[
-        bool, typer.Option("--namespaces", help="Show the quota use of each, and its name in logs.")
-    ] = False,
-    disk: Annotated[
-        bool, typer.Option("--disk", help="Show bytes by kind, and growth; reads every page.")
-    ] = False,
+@answering
+def status(
+    namespaces: bool = False,
+    disk: bool = False,
     db: Db = None,
     url: Url = None,
     token_file: TokenFile = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show counts, queue, engine, models, which keys of models are rejected, and which background
     work fails; or what fills the database. Of a server at a URL: whether it is well, and the
     counts of the token's namespace.
+
+    Args:
+        namespaces: Show the quota use of each, and its name in logs.
+        disk: Show bytes by kind, and growth; reads every page.
     """
     address = named_server(db, url)
     if address is None:
-        here = partial(_status_here, namespaces=namespaces, disk=disk, as_json=as_json)
-        in_application(db, here)
-        return
+        return in_application(db, _namespaces if namespaces else _disk if disk else _status)
     if namespaces or disk:
         fail("A server tells nobody this over HTTP. Name its database with --db.")
 
-    async def there(target: Target) -> None:
-        row = {"server": address, **await target.ask(operations.contents.GET_STATUS)}
-        _show_status(row, as_json=as_json)
+    async def there(target: Target) -> Answer:
+        return _of_status({"server": address, **await target.ask(operations.contents.get_status)})
 
-    on_target(None, None, address, token_file, there)
+    return on_target(None, None, address, token_file, there)
 
 
-async def _status_here(built: Application, *, namespaces: bool, disk: bool, as_json: bool) -> None:
-    if namespaces:
-        await _namespaces(built, as_json=as_json)
-        return
-    if disk:
-        found = await doctor.sizes(built)
-        rows = [{"kind": kind, **asdict(size)} for kind, size in found.items()]
-        if as_json:
-            print_json({kind: asdict(size) for kind, size in found.items()})
-        else:
-            print_table(rows, "There is nothing.")
-        return
+async def _disk(built: Application) -> Answer:
+    found = {kind: asdict(size) for kind, size in (await doctor.sizes(built)).items()}
+    rows = [{"kind": kind, **size} for kind, size in found.items()]
+    return Answer(found, partial(print_table, rows, "There is nothing."))
+
+
+async def _status(built: Application) -> Answer:
     stats = await server_stats(built.store)
     keys = await built.services.model_keys.rejected()
     row = {
@@ -248,19 +208,18 @@ async def _status_here(built: Application, *, namespaces: bool, disk: bool, as_j
         "findable_items": stats.findable_items,
         **asdict(stats.backlog),
     }
-    _show_status(row, as_json=as_json)
+    return _of_status(row)
 
 
-def _show_status(row: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(row)
-    else:
-        for key, value in row.items():
-            shown = ", ".join(value) or "none" if isinstance(value, list) else value
-            typer.echo(f"{key.replace('_', ' '):22}{shown}")
+def _of_status(row: Mapping[str, Any]) -> Answer:
+    lines = []
+    for key, value in row.items():
+        shown = ", ".join(value) or "none" if isinstance(value, list) else value
+        lines.append(f"{key.replace('_', ' '):22}{shown}")
+    return Answer(row, partial(typer.echo, "\n".join(lines)))
 
 
-async def _namespaces(built: Application, *, as_json: bool) -> None:
+async def _namespaces(built: Application) -> Answer:
     async with built.store.transaction(None, write=False) as tx:
         usage = await tx.access.usage()
     quota = built.settings.namespace_bytes_max
@@ -275,17 +234,20 @@ async def _namespaces(built: Application, *, as_json: bool) -> None:
         }
         for one in usage
     ]
-    print_rows(rows, "There is no namespace.", as_json=as_json)
+    return listed(rows, "There is no namespace.")
 
 
+@answering
 def demo(
-    file: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A file with a conversation of your own."),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    keep: bool = False,
 ) -> None:
-    """Start a server on a fresh file and show its features over MCP."""
+    """Start a server on a fresh file and show its features over MCP.
+
+    Args:
+        file: A file with a conversation of your own.
+        keep: Leave the server running.
+    """
     with importing():
         from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 
@@ -293,24 +255,117 @@ def demo(
     run(show(file, keep=keep))
 
 
+@answering
+def install(  # noqa: PLR0917  # options, each by its name
+    name: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}.")],
+    url: light.Url = "",
+    token_file: light.TokenFile = None,
+    dry_run: bool = False,
+    remove: bool = False,
+    print_: bool = False,
+) -> None:
+    """Add this memory to the configuration of an MCP client, and keep what is
+    there; also its hooks, if it has any.
+
+    Args:
+        dry_run: Show what would be written; write nothing.
+        remove: Remove the entry again.
+        print_: Print the entry alone, to be added by hand.
+    """
+    client = CLIENTS.get(name)
+    if client is None:
+        fail(f"There is no client {name!r} here. There are {', '.join(CLIENTS)}.")
+    home = Path.home()
+    try:
+        options = _of_server(url, token_file)
+        if print_:
+            typer.echo(clients.entry_text(client, _recall(), options), nl=False)
+            return
+        if remove:
+            changes = clients.removed(client, home)
+        else:
+            changes = clients.added(client, home, _recall(), options)
+    except RecallError as error:
+        fail(error.message, error.code)
+    _tell_installed(client, changes, dry_run=dry_run, remove=remove)
+    if not (url or dry_run or remove):
+        # A machine compiles these rules once, for seconds: the first text would wait for them.
+        with waiting("Compiling the rules that find secrets, once on this machine"):
+            asyncio.run(SecretRedactor().ready())
+
+
+def _of_server(url: str, token_file: Path | None) -> list[str]:
+    """Return the options of `recall stdio` and `recall hook` for a server elsewhere: its token
+    stays in a file, which no client shows.
+    """
+    if not url:
+        if token_file is not None:
+            fail("--token-file is of a server elsewhere. Name it with --url.")
+        return []
+    if token_file is None:
+        fail(
+            "A server elsewhere asks for a token. Write it into a file that only you can read, and "
+            "name that with --token-file."
+        )
+    from recall_server.local.proxy import RemoteServer  # noqa: PLC0415  # loads the MCP SDK
+
+    server = RemoteServer.checked(url, token_file, "")
+    server.token()
+    return ["--url", server.address(), "--token-file", str(token_file.absolute())]
+
+
+def _recall() -> list[str]:
+    """Return the command that starts this program, with its whole path: clients have a PATH of
+    their own.
+    """
+    found = Path(sys.argv[0])
+    if "uv" in found.parts and "archive-v0" in found.parts:  # uvx keeps this path only for a while
+        return [shutil.which("uvx") or "uvx", "--from", "recall-server", "recall"]
+    if found.name == "recall" and found.exists():
+        return [str(found.absolute())]
+    return [*PROGRAM]
+
+
+def _tell_installed(
+    client: Client, changes: list[clients.Change], *, dry_run: bool, remove: bool
+) -> None:
+    for change in changes:
+        done, to_do = ("Removed", "Would remove") if remove else ("Wrote", "Would write")
+        if change.nothing:
+            verb = "are" if change.what == "hooks" else "is"
+            state = f"{verb} not in" if remove else f"{verb} already in"
+            echo(f"{change.what} {state} {change.path}.")
+        elif dry_run:
+            echo(f"{to_do} {change.what} in {change.path}.")
+        else:
+            try:
+                backup = change.write()
+            except OSError as error:
+                fail(f"{change.path} cannot be written ({error.strerror}).")
+            kept = f" What was there is in {backup}." if backup else ""
+            echo(f"{done} {change.what} in {change.path}.{kept}")
+    if not dry_run and not all(change.nothing for change in changes):
+        echo(f"{client.title}: {'Restart it.' if remove else client.after}")
+
+
 # The panels of `recall --help`. Commands of `MEMORY` can be called without the namespace.
 MEMORY = "Memory"
 PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     MEMORY: {
-        "add": add,
-        "ask": ask,
-        "search": search,
-        "list": list_,
-        "texts": texts,
-        "stats": stats,
-        "show": show,
-        "edit": edit,
-        "forget": forget,
-        "restore": restore,
-        "changes": changes,
-        "undo": undo,
-        "recheck": recheck,
-        "timeline": timeline,
+        "add": memory.add,
+        "ask": memory.ask,
+        "search": memory.search,
+        "list": memory.list_,
+        "texts": memory.texts,
+        "stats": memory.stats,
+        "show": memory.show,
+        "edit": memory.edit,
+        "forget": memory.forget,
+        "restore": memory.restore,
+        "changes": review.changes,
+        "undo": review.undo,
+        "recheck": review.recheck,
+        "timeline": memory.timeline,
     },
     "Server": {
         "serve": serve_,
@@ -322,27 +377,27 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Clients": {"install": install, **light.COMMANDS},
     "Access and record": {
-        "create-token": create_token,
-        "tokens": tokens,
-        "audit": audit,
-        "webhooks": webhooks,
+        "create-token": access.create_token,
+        "tokens": access.tokens,
+        "audit": audit.app,
+        "webhooks": access.webhooks,
     },
     "Decisions and sources": {
-        "reviews": reviews,
-        "aliases": aliases,
-        "conflicts": conflicts,
-        "quarantine": quarantine,
-        "rebuild": rebuild,
-        "purge-source": purge_source,
+        "reviews": review.reviews,
+        "aliases": memory.aliases,
+        "conflicts": review.conflicts,
+        "quarantine": review.quarantine,
+        "rebuild": review.rebuild,
+        "purge-source": erase.purge_source,
     },
     "Erasure": {
-        "erase": erase,
-        "erase-again": erase_again,
-        "erase-allow": erase_allow,
-        "hold": hold,
-        "verify-erasure": verify_erasure,
-        "verify-receipt": verify_receipt,
-        "key": key,
+        "erase": erase.erase,
+        "erase-again": erase.erase_again,
+        "erase-allow": erase.erase_allow,
+        "hold": erase.app,
+        "verify-erasure": erase.verify_erasure,
+        "verify-receipt": erase.verify_receipt,
+        "key": erase.key,
     },
     "Data": {
         "export": maintenance.export_,

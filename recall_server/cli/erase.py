@@ -1,8 +1,9 @@
 """`recall erase` and its relatives: allow again, holds, purge a source, verify receipts."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,19 +13,18 @@ from recall_server.api import operations, presenters
 from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    AsJson,
+    Answer,
     Db,
     Name,
+    answering,
     begin,
     echo,
     existing,
     fail,
     in_application,
     key_in,
-    namespace_or_fail,
-    print_done,
+    listed,
     print_json,
-    print_rows,
     progress,
     unused,
     waiting,
@@ -35,41 +35,43 @@ from recall_server.domain.audit import Outcome
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, Unavailable
-from recall_server.domain.ids import Namespace, namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory
 from recall_server.integrations.keys import Jwk, verified
 from recall_server.services.erasure import Erased
 from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
-from recall_server.services.erasure.purge_source import BadSource, Purged
+from recall_server.services.erasure.purge_source import BadSource
 
 OPERATIONS = {
     "memory": operations.erasure.ERASE_MEMORY,
     "subject": operations.erasure.ERASE_SUBJECT,
     "container": operations.erasure.ERASE_CONTAINER,
-    "": operations.erasure.DELETE_NAMESPACE_DATA,
+    "": operations.erasure.delete_namespace_data,
 }
 
 
+@answering
 def erase(  # noqa: PLR0917  # typer reads them as options
     name: Name,
-    memory: Annotated[str | None, typer.Option(help="Only this memory, by its id.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Only what names this subject.")] = None,
-    container: Annotated[
-        str | None, typer.Option(help="Only the contents of this container.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be erased; with one of these three.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    receipt: Annotated[
-        Path | None, typer.Option(help="Write the receipt to this file.", dir_okay=False)
-    ] = None,
+    memory: str | None = None,
+    subject: str | None = None,
+    container: str | None = None,
+    dry_run: bool = False,
+    yes: bool = False,
+    receipt: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Erase a namespace, container, subject or memory for good, and give a receipt for it."""
-    ns = namespace_or_fail(name)
+) -> Answer:
+    """Erase a namespace, container, subject or memory for good, and give a receipt for it.
+
+    Args:
+        memory: Only this memory, by its id.
+        subject: Only what names this subject.
+        container: Only the contents of this container.
+        dry_run: Show what would be erased; with one of these three.
+        yes: Do not ask.
+        receipt: Write the receipt to this file.
+    """
     # An empty value counts as given: a missing name must not erase everything.
     given = {"memory": memory, "subject": subject, "container": container}
     asked = [(kind, what) for kind, what in given.items() if what is not None]
@@ -80,26 +82,22 @@ def erase(  # noqa: PLR0917  # typer reads them as options
     kind, named = asked[0] if asked else ("", "")
     if not (yes or dry_run):
         what = f"the {kind} {named}" if asked else "everything, and every token"
-        _confirm(ns, f"This erases {what} in {ns}, for good.", "erased")
+        _confirm(name, f"This erases {what} in {name}, for good.", "erased")
 
-    async def act(built: Application) -> None:
-        await existing(built, ns)
+    async def act(built: Application) -> Answer:
+        await existing(built, name)
         # Check the receipt's file before anything is erased.
         unused(receipt)
         place = receipt if receipt is not None and not dry_run else None
         with written(place) if place else nullcontext() as file:
-            erased = await _erase(built, ns, kind, named, dry_run=dry_run)
-            shown = presenters.erased(erased)
-            if not erased.dry_run:
-                shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
+            shown = await _with_receipt(
+                built, name, await _erase(built, name, kind, named, dry_run=dry_run)
+            )
             if file is not None:
                 file.write(f"{shown['receipt']}\n".encode())
-        if as_json:
-            print_json(shown)
-        else:
-            print_erased(shown, receipt)
+        return Answer(shown, partial(print_erased, shown, receipt))
 
-    in_application(db, act)
+    return in_application(db, act)
 
 
 def _confirm(ns: Namespace, question: str, done: str) -> None:
@@ -137,19 +135,17 @@ async def _recorded(
         raise
 
 
-def erase_again(db: Db = None, as_json: AsJson = False) -> None:
+@answering
+def erase_again(db: Db = None) -> Answer:
     """Erase again what a database restored from a backup contains, and give new receipts."""
+    shown = in_application(db, erased_again, restored=True)
 
-    async def act(built: Application) -> None:
-        shown = await erased_again(built)
-        if as_json:
-            print_json(shown)
-            return
+    def said() -> None:
         for one in shown:
             print_erased(one, None)
         typer.echo(f"Erasures done again: {len(shown)}.", err=True)
 
-    in_application(db, act, restored=True)
+    return Answer(shown, said)
 
 
 async def erased_again(built: Application) -> list[dict[str, Any]]:
@@ -158,24 +154,23 @@ async def erased_again(built: Application) -> list[dict[str, Any]]:
     for noted in await services.ledger.unknown(built.store):
         context = begin(built, noted.namespace, operations.erasure.ERASE_AGAIN)
         done.append((noted.namespace, await services.erase.again(context, noted)))
-    shown = []
-    for ns, erased in done:
-        one = presenters.erased(erased)
-        one["receipt"], one["physical"] = await _purged(built, ns, erased)
-        shown.append(one)
-    return shown
+    return [await _with_receipt(built, ns, erased) for ns, erased in done]
 
 
-async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[str, str]:
-    """Return the newest receipt and the state of the purge. Runs the purge, as there may be no
-    worker.
+async def _with_receipt(built: Application, ns: Namespace, erased: Erased) -> dict[str, Any]:
+    """Return an erasure with its newest receipt and the state of the purge, which runs here, as
+    there may be no worker.
     """
+    shown = presenters.erased(erased)
+    if erased.dry_run:
+        return shown
     try:
         with progress("rows erased") as on_progress:
             done = await built.services.purge.at_once(ns, erased.id, on_progress)
     except Unavailable as error:
-        return erased.receipt, f"pending: {error.message}"
-    return done.receipt, f"done{f', but for: {done.left_behind}' if done.left_behind else ''}"
+        return shown | {"physical": f"pending: {error.message}"}
+    but = f", but for: {done.left_behind}" if done.left_behind else ""
+    return shown | {"receipt": done.receipt, "physical": f"done{but}"}
 
 
 def print_erased(shown: dict[str, Any], file: Path | None) -> None:
@@ -198,44 +193,37 @@ def print_erased(shown: dict[str, Any], file: Path | None) -> None:
 
 @with_application
 async def erase_allow(
-    built: Application,
-    name: Name,
-    text_file: Annotated[
-        typer.FileText,
-        typer.Option(help="The text that may be stored again; - reads standard input."),
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Allow an erased text, and each of its turns, to be stored again."""
-    ns = namespace(name)
+    built: Application, name: Name, text_file: Annotated[typer.FileText, typer.Option()]
+) -> Answer:
+    """Allow an erased text, and each of its turns, to be stored again.
+
+    Args:
+        text_file: The text that may be stored again; - reads standard input.
+    """
     try:
         text = text_file.read()
     except UnicodeDecodeError:
         fail("The text is not UTF-8. Give it as it was stored.")
-    context = begin(built, ns, operations.erasure.ALLOW_ERASED)
+    context = begin(built, name, operations.erasure.ALLOW_ERASED)
     freed = await built.services.erase.allow(context, text)
-    print_done(
-        {"namespace": ns, "allowed": freed},
-        f"{freed} of its texts were refused, and are taken again from now on."
-        if freed
-        else "Nothing of this text is refused: give the whole text, as it was handed in.",
-        as_json=as_json,
-    )
+    said = f"{freed} of its texts were refused, and are taken again from now on."
+    if not freed:
+        said = "Nothing of this text is refused: give the whole text, as it was handed in."
+    return Answer({"namespace": name, "allowed": freed}, said)
 
 
+@answering
 def verify_receipt(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The receipt.", exists=True, dir_okay=False)
-    ],
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            help="The server's public key, as `recall key` prints it.", exists=True, dir_okay=False
-        ),
-    ] = None,
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+    key: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
     db: Db = None,
 ) -> None:
-    """Verify the signature of a receipt, offline with --key, and show its content."""
+    """Verify the signature of a receipt, offline with --key, and show its content.
+
+    Args:
+        file: The receipt.
+        key: The server's public key, as `recall key` prints it.
+    """
     signed = file.read_text(encoding="utf-8", errors="replace").strip()
     if key is not None:
         try:
@@ -263,24 +251,18 @@ async def key(built: Application) -> None:
 
 @with_application
 async def verify_erasure(
-    built: Application,
-    canary: Annotated[
-        list[str], typer.Option(help="A word of 8 bytes or more that must be gone; repeatable.")
-    ],
-    path: Annotated[
-        list[Path] | None, typer.Option(help="A log, export or backup to search too.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Search all files of the database for any trace of a word; exits with 1 if one is found."""
+    built: Application, canary: Annotated[list[str], typer.Option()], path: list[Path] | None = None
+) -> Answer:
+    """Search all files of the database for any trace of a word; exits with 1 if one is found.
+
+    Args:
+        canary: A word of 8 bytes or more that must be gone; repeatable.
+        path: A log, export or backup to search too.
+    """
     with waiting("Searching all files"):
         found = await scan(built.store, canary, path or [])
-    if as_json:
-        print_json(asdict(found))
-    else:
-        _print_scan(found)
-    if found.places or found.unreadable:
-        raise typer.Exit(1)
+    failed = bool(found.places or found.unreadable)
+    return Answer(asdict(found), partial(_print_scan, found), int(failed))
 
 
 def _print_scan(found: Scan) -> None:
@@ -297,104 +279,103 @@ app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_
 
 @app.command("set")
 @with_application
-async def set_(
-    built: Application,
-    name: Name,
-    reason: Annotated[
-        str, typer.Option(help="The reason, shown to callers who ask for an erasure.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Refuse every erasure of a namespace until the hold is lifted."""
-    ns = namespace(name)
-    context = begin(built, ns, operations.erasure.SET_HOLD)
-    await built.services.holds.place(context, reason)
-    data = {"namespace": ns, "on_hold": True}
-    print_done(data, f"{ns} is on hold: nothing of it is erased.", as_json=as_json)
+async def set_(built: Application, name: Name, reason: Annotated[str, typer.Option()]) -> Answer:
+    """Refuse every erasure of a namespace until the hold is lifted.
+
+    Args:
+        reason: The reason, shown to callers who ask for an erasure.
+    """
+    await built.services.holds.place(begin(built, name, operations.erasure.SET_HOLD), reason)
+    data = {"namespace": name, "on_hold": True}
+    return Answer(data, f"{name} is on hold: nothing of it is erased.")
 
 
 @app.command()
 @with_application
-async def lift(built: Application, name: Name, as_json: AsJson = False) -> None:
+async def lift(built: Application, name: Name) -> Answer:
     """Lift the hold of a namespace."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.erasure.LIFT_HOLD)
-    await built.services.holds.lift(context)
-    data = {"namespace": ns, "on_hold": False}
-    print_done(data, f"{ns} is not on hold any more.", as_json=as_json)
+    await existing(built, name)
+    await built.services.holds.lift(begin(built, name, operations.erasure.LIFT_HOLD))
+    data = {"namespace": name, "on_hold": False}
+    return Answer(data, f"{name} is not on hold any more.")
 
 
 @app.command("list")
 @with_application
-async def list_(built: Application, as_json: AsJson = False) -> None:
+async def list_(built: Application) -> Answer:
     """List the namespaces on hold, since when and why."""
     rows = [
         {"namespace": one.namespace, "since": presenters.moment(one.at), "reason": one.because}
         for one in await built.services.holds.all()
     ]
-    print_rows(rows, "No namespace is on hold.", as_json=as_json)
+    return listed(rows, "No namespace is on hold.")
 
 
+@answering
 def purge_source(  # noqa: PLR0917  # typer reads them as options
     name: Name,
-    agent: Annotated[str, typer.Option(help="Texts of this agent.")] = "",
-    session: Annotated[str, typer.Option(help="Texts of this session.")] = "",
-    episode: Annotated[str, typer.Option(help="One text.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = (False),
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    agent: str = "",
+    session: str = "",
+    episode: str = "",
+    dry_run: bool = False,
+    yes: bool = False,
     db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take out what a bad source caused, and restore what it had replaced."""
-    ns = namespace_or_fail(name)
+) -> Answer:
+    """Take out what a bad source caused, and restore what it had replaced.
+
+    Args:
+        agent: Texts of this agent.
+        session: Texts of this session.
+        episode: One text.
+        dry_run: Show what would change.
+        yes: Do not ask.
+    """
     try:
         source = BadSource(agent, session, episode)
     except Invalid as error:
         fail(error.message, error.code)
     if not (yes or dry_run):
-        _confirm(ns, f"This removes what came of it from {ns}; --dry-run shows what.", "removed")
+        _confirm(
+            name, f"This removes what came of it from {name}; --dry-run shows what.", "removed"
+        )
 
-    async def act(built: Application) -> None:
+    async def act(built: Application) -> Answer:
         operation = operations.erasure.PURGE_SOURCE
-        async with _recorded(built, ns, operation, dry_run=dry_run) as context:
+        async with _recorded(built, name, operation, dry_run=dry_run) as context:
             found = await built.services.sources.purge(context, source, dry_run=dry_run)
-        if as_json:
-            change_id = None if dry_run else context.entry.change
-            print_json({**_as_json(found, dry_run=dry_run), "change_id": change_id})
-            return
-        for title, ones in (
-            ("removed", found.removed),
-            ("kept, without it", found.kept),
-            ("restored", found.restored),
-        ):
-            for one in ones.values():
-                echo(f"{title}  {one.id}  {one.text}")
-        counts = found.counts().items()
-        summary = ", ".join(
-            f"{number} {what.replace('_', ' ')}" for what, number in counts if number
-        )
-        typer.echo(
-            f"{'Would be' if dry_run else 'Done'}: {summary}." if summary else "Nothing came of it."
-        )
-        if summary and not dry_run:
-            echo(f"To take it back, but for tasks: recall undo {ns} {context.entry.change}")
+        change_id = None if dry_run else context.entry.change
+        data = {
+            "dry_run": dry_run,
+            "counts": found.counts(),
+            "episode_ids": found.episodes,
+            "removed": _memories(found.removed),
+            "kept": _memories(found.kept),
+            "restored": _memories(found.restored),
+            "task_ids": found.tasks,
+            "requeued": found.requeued,
+            "asked_again": found.requeued,  # the name in 0.1.0
+            "change_id": change_id,
+        }
+        return Answer(data, partial(_print_purged, data, name))
 
-    in_application(db, act)
+    return in_application(db, act)
 
 
-def _as_json(found: Purged, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "counts": found.counts(),
-        "episode_ids": found.episodes,
-        "removed": _memories(found.removed.values()),
-        "kept": _memories(found.kept.values()),
-        "restored": _memories(found.restored.values()),
-        "task_ids": found.tasks,
-        "requeued": found.requeued,
-        "asked_again": found.requeued,  # the name in 0.1.0
-    }
+def _memories(found: Mapping[str, Memory]) -> list[dict[str, str]]:
+    return [{"id": one.id, "text": one.text, "status": str(one.status)} for one in found.values()]
 
 
-def _memories(ones: Iterable[Memory]) -> list[dict[str, str]]:
-    return [{"id": one.id, "text": one.text, "status": str(one.status)} for one in ones]
+def _print_purged(data: dict[str, Any], ns: Namespace) -> None:
+    titles = {"removed": "removed", "kept": "kept, without it", "restored": "restored"}
+    for kind, title in titles.items():
+        for one in data[kind]:
+            echo(f"{title}  {one['id']}  {one['text']}")
+    counts = data["counts"].items()
+    summary = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in counts if number)
+    if not summary:
+        typer.echo("Nothing came of it.")
+    elif data["dry_run"]:
+        typer.echo(f"Would be: {summary}.")
+    else:
+        typer.echo(f"Done: {summary}.")
+        echo(f"To take it back, but for tasks: recall undo {ns} {data['change_id']}")

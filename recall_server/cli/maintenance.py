@@ -22,27 +22,28 @@ from recall_server.cli.erase import erased_again, print_erased
 from recall_server.cli.shared import (
     PROTOCOL,
     STDOUT,
-    AsJson,
+    Answer,
     Create,
     Db,
+    answering,
     begin,
     echo,
     existing,
     existing_settings,
     fail,
     in_application,
-    print_json,
     print_table,
     progress,
     run,
     settings,
     unused,
+    with_application,
     written,
 )
 from recall_server.config import Settings
 from recall_server.domain import export_format
 from recall_server.domain.errors import DatabaseUnusable, Invalid, NotDistributable
-from recall_server.domain.ids import Namespace, namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.lifecycle import only_server
 from recall_server.services.transfer import importing
@@ -54,25 +55,23 @@ from recall_server.storage.migrations import Pending
 PENDING = 1
 
 
+@answering
 def migrate(
     *,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Show what would be done; exit with 1 if there is anything."),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Migrate in a transaction, and roll it back.")
-    ] = False,
-    no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Do not copy the SQLite file first.")
-    ] = False,
-    distribute: Annotated[
-        bool, typer.Option("--distribute", help="Then spread the database over the nodes of Citus.")
-    ] = False,
+    check: bool = False,
+    dry_run: bool = False,
+    no_backup: bool = False,
+    distribute: bool = False,
     db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring the tables of a database up to date with this release; there is no way back."""
+) -> Answer:
+    """Bring the tables of a database up to date with this release; there is no way back.
+
+    Args:
+        check: Show what would be done; exit with 1 if there is anything.
+        dry_run: Migrate in a transaction, and roll it back.
+        no_backup: Do not copy the SQLite file first.
+        distribute: Then spread the database over the nodes of Citus.
+    """
     if distribute and (check or dry_run):
         fail("--distribute is neither checked nor tried: it goes on where it broke off.")
     chosen = existing_settings(db)
@@ -83,16 +82,8 @@ def migrate(
         found, copy = run(_migrated(chosen, backup=not no_backup))
     steps, breaking = found.names, found.breaking
     spread = run(_distributed(chosen)) if distribute else []
-    if as_json:
-        print_json(
-            {
-                "migrations": steps,
-                "breaking": breaking,
-                "backup": copy and str(copy),
-                "distributed": spread,
-            }
-        )
-    else:
+
+    def said() -> None:
         done = "Would be applied" if check else "Can be applied" if dry_run else "Applied"
         typer.echo(f"{done}: {', '.join(steps)}." if steps else "The database is up to date.")
         if distribute:
@@ -108,8 +99,14 @@ def migrate(
             typer.echo("Make a backup first, there is no way back: `recall backup FILE` says how.")
         if copy is not None:
             echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
-    if check and steps:
-        raise typer.Exit(PENDING)
+
+    data = {
+        "migrations": steps,
+        "breaking": breaking,
+        "backup": copy and str(copy),
+        "distributed": spread,
+    }
+    return Answer(data, said, PENDING if check and steps else 0)
 
 
 async def _distributed(chosen: Settings) -> list[str]:
@@ -155,38 +152,36 @@ async def _driver(chosen: Settings) -> AsyncIterator[Driver]:
         await driver.close()
 
 
-def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
-    db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom."""
+@answering
+def backup(target: Annotated[Path, typer.Argument(metavar="FILE")], db: Db = None) -> Answer:
+    """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom.
+
+    Args:
+        target: A new file.
+    """
     chosen = existing_settings(db)
     if target == STDOUT:
         fail("A backup is a file of its own. Name one.")
     unused(target)
     if isinstance(chosen.database, str):
         command = run(_dump(chosen, target))
-        if as_json:
-            print_json({"command": command})
-        else:
-            typer.echo(shlex.join(command))
-            _hint(chosen)
-        return
-    run(_copied(chosen.database, target))
-    if as_json:
-        print_json({"backup": str(target), "bytes": target.stat().st_size})
+        data: dict[str, Any] = {"command": command}
+        print_it = partial(typer.echo, shlex.join(command))
     else:
-        echo(f"{target} has {chosen.database} as it was, {target.stat().st_size:,} bytes.")
-        _hint(chosen)
+        run(_copied(chosen.database, target))
+        size = target.stat().st_size
+        data = {"backup": str(target), "bytes": size}
+        print_it = partial(echo, f"{target} has {chosen.database} as it was, {size:,} bytes.")
 
+    def said() -> None:
+        print_it()
+        echo(
+            f"The key {chosen.key_path.resolve()} is not in it, and is needed to restore it: keep "
+            "a copy elsewhere.",
+            err=True,
+        )
 
-def _hint(chosen: Settings) -> None:
-    echo(
-        f"The key {chosen.key_path.resolve()} is not in it, and is needed to restore it: keep a "
-        "copy elsewhere.",
-        err=True,
-    )
+    return Answer(data, said)
 
 
 async def _copied(path: Path, target: Path) -> None:
@@ -221,36 +216,33 @@ def dump_command(url: str, user: str, target: Path) -> list[str]:
     return ["pg_dump", "--format=custom", "--file", str(target), *where, "--username", user]
 
 
+@answering
 def restore_backup(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="A file that `recall backup` wrote; leave it out if it is in place already.",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
-        ),
+        Path | None, typer.Argument(exists=True, dir_okay=False, show_default=False)
     ] = None,
     db: Db = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Put a backup back, erase again what was erased since, and record in each audit log that it
     was meant. The server must be stopped.
+
+    Args:
+        file: A file that `recall backup` wrote; leave it out if it is in place already.
     """
     chosen = settings(db) if file else existing_settings(db)
     path = chosen.database
     if file is not None and isinstance(path, str):
         fail("Restore PostgreSQL with pg_restore, and then run this without FILE.")
     old, again = run(_restored(chosen, file))
-    if as_json:
-        print_json({"erased_again": again, "replaced": old and str(old)})
-        return
-    for one in again:
-        print_erased(one, None)
-    echo(f"Restored. Erasures done again: {len(again)}.")
-    if old is not None:
-        echo(f"What was there before is {old}. Remove it when all is well.", err=True)
+
+    def said() -> None:
+        for one in again:
+            print_erased(one, None)
+        echo(f"Restored. Erasures done again: {len(again)}.")
+        if old is not None:
+            echo(f"What was there before is {old}. Remove it when all is well.", err=True)
+
+    return Answer({"erased_again": again, "replaced": old and str(old)}, said)
 
 
 async def _restored(
@@ -295,46 +287,38 @@ class Done:
     dropped: int
 
 
-def reembed(
+@with_application
+async def reembed(
+    built: Application,
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace", metavar="NAMESPACE", help="Only this namespace.", show_default="all"
-        ),
+        Namespace | None, typer.Option("--namespace", metavar="NAMESPACE", show_default="all")
     ] = None,
-    drop_old: Annotated[
-        bool,
-        typer.Option("--drop-old", help="Then delete the vectors of all other models."),
-    ] = False,
-    db: Db = None,
-    as_json: AsJson = False,
-) -> None:
+    drop_old: bool = False,
+) -> Answer:
     """After a change of RECALL_EMBEDDER: create the missing vectors, beside a running server. After
     an interruption, run it again to continue.
+
+    Args:
+        name: Only this namespace.
+        drop_old: Then delete the vectors of all other models.
     """
-
-    async def act(built: Application) -> None:
-        if built.embedder is None:
-            raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
-        await built.embedder.load()
-        done = [await _renewed(built, one, drop=drop_old) for one in await _chosen(built, name)]
-        model = built.embedder.model
-        if as_json:
-            print_json({"model": model, "namespaces": [asdict(one) for one in done]})
-            return
-        for one in done:
-            if one.embedded or one.dropped:
-                typer.echo(f"{one.namespace}: {_summary(one.embedded, one.dropped)}")
-        embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
-        typer.echo(f"In all, of {model}: {_summary(embedded, dropped)}")
-
-    in_application(db, act)
-
-
-async def _chosen(built: Application, name: str | None) -> list[Namespace]:
-    if name is not None:
-        return [await existing(built, name)]
-    return await built.store.autocommit(None).erasures.namespaces()
+    if built.embedder is None:
+        raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
+    await built.embedder.load()
+    if name is None:
+        chosen = await built.store.autocommit(None).erasures.namespaces()
+    else:
+        chosen = [await existing(built, name)]
+    done = [await _renewed(built, one, drop=drop_old) for one in chosen]
+    data = {"model": built.embedder.model, "namespaces": [asdict(one) for one in done]}
+    lines = [
+        f"{one.namespace}: {_summary(one.embedded, one.dropped)}"
+        for one in done
+        if one.embedded or one.dropped
+    ]
+    embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
+    lines.append(f"In all, of {built.embedder.model}: {_summary(embedded, dropped)}")
+    return Answer(data, partial(typer.echo, "\n".join(lines)))
 
 
 async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
@@ -352,21 +336,24 @@ def _summary(embedded: int, dropped: int) -> str:
     return f"{embedded} vectors made" + (f", {dropped} of other models deleted" if dropped else "")
 
 
+@answering
 def export_(
-    name: Annotated[str | None, typer.Argument(metavar="NAMESPACE", help="The namespace.")] = None,
+    name: Annotated[Namespace | None, typer.Argument()] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="The file to write.", show_default="standard output"),
+        Path | None, typer.Option(dir_okay=False, show_default="standard output")
     ] = None,
-    subject: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what concerns this person.")
-    ] = None,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON Schema of the lines.")
-    ] = False,
+    subject: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    schema: bool = False,
     db: Db = None,
 ) -> None:
-    """Write all data of a namespace as JSON Lines."""
+    """Write all data of a namespace as JSON Lines.
+
+    Args:
+        name: The namespace.
+        out: The file to write.
+        subject: Only what concerns this person.
+        schema: Print the JSON Schema of the lines.
+    """
     if schema:
         typer.echo(json.dumps(export_format.schema(), indent=1))
         return
@@ -374,9 +361,8 @@ def export_(
         fail("Name the namespace: recall export NAMESPACE.")
 
     async def act(built: Application) -> None:
-        services, ns = built.services, namespace(name)
-        context = begin(built, ns, operations.contents.EXPORT_NAMESPACE)
-        pieces = services.export.stream(context, subject=subject)
+        context = begin(built, name, operations.contents.export_namespace)
+        pieces = built.services.export.stream(context, subject=subject)
         # Not if the lines themselves are on the screen.
         on_screen = out in (None, STDOUT) and sys.stdout.isatty()
         shown = progress("lines written", shown=not on_screen)
@@ -393,22 +379,22 @@ def export_(
     in_application(db, act)
 
 
+@answering
 def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="A file that `recall export` wrote; - reads standard input."
-        ),
-    ],
-    into: Annotated[str, typer.Option("--into", metavar="NAMESPACE", help="The target namespace.")],
+    file: Path,
+    into: Annotated[Namespace, typer.Option(metavar="NAMESPACE")],
     create: Create = False,
     db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Import an export into a namespace; after an interruption, run it again to continue."""
+) -> Answer:
+    """Import an export into a namespace; after an interruption, run it again to continue.
 
-    async def act(built: Application) -> None:
-        services, ns = built.services, namespace(into)
+    Args:
+        file: A file that `recall export` wrote; - reads standard input.
+        into: The target namespace.
+    """
+
+    async def act(built: Application) -> Answer:
+        services = built.services
         with _opened(file) as source:
             if source.seekable():
                 # Check the whole file first, if possible: nothing of a damaged one is imported.
@@ -416,43 +402,39 @@ def import_(
                 source.seek(0)
             with progress("lines read") as on_progress:
                 report = await services.importing.take(
-                    ns,
+                    into,
                     source,
-                    entry=lambda: begin(built, ns, operations.contents.IMPORT_NAMESPACE).entry,
+                    entry=lambda: begin(built, into, operations.contents.IMPORT_NAMESPACE).entry,
                     on_progress=on_progress,
                 )
-        _show(report, as_json=as_json)
+        return _reported(report)
 
-    in_application(db, act, create=create)
+    return in_application(db, act, create=create)
 
 
-def _show(report: importing.Report, *, as_json: bool) -> None:
+def _reported(report: importing.Report) -> Answer:
     left_out = [{"line": line, "id": i, "reason": reason} for line, i, reason in report.left_out]
-    if as_json:
-        print_json(
-            {
-                **report.counts(),
-                "new_by_kind": dict(report.new),
-                "skipped": dict(report.skipped),
-                "told_only": dict(report.skipped),  # the name in 0.1.0
-                "left_out": left_out,
-            }
-        )
-    else:
-        counts = report.counts()
+    counts = report.counts()
+
+    def said() -> None:
         typer.echo(
             f"{counts['new']} new ({report.new['episode']} episodes, {report.new['memory']} "
-            f"memories), {counts['known']} known before"
-        )
-        typer.echo(
+            f"memories), {counts['known']} known before\n"
             f"left out: {counts['conflicts']} conflicts, {counts['refused']} erased, "
             f"{counts['orphans']} whose source is not here, {counts['unfit']} that no protocol "
             f"would take; {counts['quarantined']} turns in quarantine"
         )
         if left_out:
             print_table(left_out, "")
-    if report.conflicts:
-        raise typer.Exit(1)
+
+    data = {
+        **counts,
+        "new_by_kind": dict(report.new),
+        "skipped": dict(report.skipped),
+        "told_only": dict(report.skipped),  # the name in 0.1.0
+        "left_out": left_out,
+    }
+    return Answer(data, said, int(bool(report.conflicts)))
 
 
 @contextmanager

@@ -17,9 +17,8 @@ from recall_server.api import operations
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import Json
 from recall_server.cli.shared import (
+    Answer,
     AsJson,
-    AsOf,
-    KnownAt,
     decided,
     echo,
     fail,
@@ -39,10 +38,6 @@ from recall_server.domain.task import JobState
 LIMIT_MAX = 50
 ASKED_MAX = 5
 
-MemoryId = Annotated[
-    str, typer.Argument(metavar="ID", help="The id of a memory, or of a passage from a search.")
-]
-
 
 def _words(text: str) -> str:
     """Return a text as it was given; for `-` that of standard input."""
@@ -58,29 +53,27 @@ def _words(text: str) -> str:
 async def add(
     target: Target,
     *,
-    text: Annotated[
-        str,
-        typer.Argument(metavar="TEXT", help="The text; - reads standard input.", callback=_words),
-    ],
-    topic: Annotated[str, typer.Option(help="A context label.")] = "general",
-    container: Annotated[
-        str, typer.Option(help="The container to put it in.", show_default=False)
-    ] = "",
-    tag: Annotated[list[str] | None, typer.Option(help="A label for it; repeatable.")] = None,
-    said_at: Annotated[
-        str, typer.Option(help="A date, or a time with its zone.", show_default="now")
-    ] = "",
-    type_: Annotated[
-        MemoryType | None,
-        typer.Option("--type", help="Keep the text word for word, as a memory of this type."),
-    ] = None,
+    text: Annotated[str, typer.Argument(callback=_words)],
+    topic: str = "general",
+    container: Annotated[str, typer.Option(show_default=False)] = "",
+    tag: list[str] | None = None,
+    said_at: Annotated[str, typer.Option(show_default="now")] = "",
+    type_: MemoryType | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a text, and show the memories that are made of it. Where nothing
     was stored yet, the text begins the database of the local server.
+
+    Args:
+        text: The text; - reads standard input.
+        topic: A context label.
+        container: The container to put it in.
+        tag: A label for it; repeatable.
+        said_at: A date, or a time with its zone.
+        type_: Keep the text word for word, as a memory of this type.
     """
     stored = await target.ask(
-        operations.memories.STORE_MEMORY,
+        operations.memories.store_memory,
         text=text,
         topic=topic,
         container=container,
@@ -108,7 +101,7 @@ async def add(
     else:
         echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
     for memory_id in job["memory_ids"]:
-        _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
+        _print_memory(await target.ask(operations.memories.get_memory, memory_id=memory_id))
     if masked:
         secrets = "1 secret in it is" if masked == 1 else f"{masked} secrets in it are"
         echo(
@@ -121,17 +114,17 @@ _ASKED = {"query", *InTime.model_fields}
 
 
 @asks(
-    operations.search.SEARCH_MEMORIES,
+    operations.search.search_memories,
     without=operations.search.SearchContainers.model_fields.keys() - _ASKED,
     limit=ASKED_MAX,
     explain=True,
 )
-def ask(
-    found: Json,
-    *,
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
-) -> None:
-    """Show what is remembered about a question: the best few, with who said it and when."""
+def ask(found: Json, *, query: Annotated[str, typer.Argument(metavar="QUESTION")]) -> None:
+    """Show what is remembered about a question: the best few, with who said it and when.
+
+    Args:
+        query: What you want to know.
+    """
     if not found["results"]:
         echo("Nothing is remembered of that.")
     elif found["weak_evidence"]:
@@ -142,20 +135,19 @@ def ask(
         _print_around(hit)
 
 
-@asks(operations.search.SEARCH_MEMORIES, without={"container"}, explain=True)
+@asks(operations.search.search_memories, without={"container"}, explain=True)
 def search(
     found: Json,
     *,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
-    containers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--container", help="Only this container; '' means in no container; repeatable."
-        ),
-    ] = None,
+    containers: Annotated[list[str] | None, typer.Option("--container")] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
 ) -> None:
-    """Search a namespace; the best hits come first."""
+    """Search a namespace; the best hits come first.
+
+    Args:
+        query: The question, or words.
+        containers: Only this container; '' means in no container; repeatable.
+    """
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
@@ -170,7 +162,7 @@ def search(
         echo(found["degraded"], err=True)
 
 
-@asks(operations.memories.INSPECT_MEMORIES, without={"cursor"})
+@asks(operations.memories.inspect_memories, without={"cursor"})
 def list_(page: Json) -> None:
     """List the active memories, newest first."""
     for memory in page["memories"]:
@@ -181,7 +173,7 @@ def list_(page: Json) -> None:
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 
 
-@asks(operations.contents.GET_MEMORY_STATS, by_status=True)
+@asks(operations.contents.get_memory_stats, by_status=True)
 def stats(found: Json) -> None:
     """Count the memories of each type and in each state."""
     for title, counts in (("type", found["by_type"]), ("state", found["by_status"])):
@@ -192,7 +184,7 @@ def stats(found: Json) -> None:
         echo(f"{waiting} texts wait for extraction.")
 
 
-@asks(operations.contents.LIST_TEXTS)
+@asks(operations.contents.list_texts)
 def texts(page: Json) -> None:
     """List texts as they were sent, the one said last first."""
     for text in page["texts"]:
@@ -206,10 +198,13 @@ def texts(page: Json) -> None:
         echo(f"More with --offset {page['next_offset']}.", err=True)
 
 
-@asks(operations.memories.GET_MEMORY_HISTORY)
-def show(found: Json, *, memory_id: MemoryId) -> None:
+@asks(operations.memories.get_memory_history)
+def show(found: Json) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
+
+    Args:
+        memory_id: The id of a memory, or of a passage from a search.
     """
     for memory in found["memories"]:
         _print_memory(memory)
@@ -222,40 +217,39 @@ def show(found: Json, *, memory_id: MemoryId) -> None:
             paragraph(decided(one))
 
 
-@asks(operations.intents.UPDATE_MEMORY, without={"type", "confidence", "review"})
-def edit(
-    done: Json,
-    *,
-    memory_id: MemoryId,
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEXT", help="The new text; - reads standard input.", callback=_words
-        ),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
-) -> str:
-    """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
+@asks(operations.intents.update_memory, without={"type", "confidence", "review"})
+def edit(done: Json, *, text: Annotated[str, typer.Argument(callback=_words)]) -> str:
+    """Change a memory by hand: a new version takes its place. A token needs memory:admin for it.
+
+    Args:
+        memory_id: The id of a memory, or of a passage from a search.
+        text: The new text; - reads standard input.
+        dry_run: Show what would change.
+    """
     new = [one["memory_id"] for one in done["changes"] if one["change"] == "added"]
     made = f" The new version is {new[0]}." if any(new) else ""
     undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
     return f"{done['message']}{made}{undo}"
 
 
-@asks(operations.memories.DELETE_MEMORY, without={"erase"})
-def forget(_: Json, *, memory_id: MemoryId) -> str:
-    """Forget a memory or a passage: it is no longer found, unless it is restored."""
-    return f"{memory_id} is forgotten. `recall restore` takes that back."
+@asks(operations.memories.delete_memory, without={"erase"})
+def forget(done: Json) -> str:
+    """Forget a memory or a passage: it is no longer found, unless it is restored.
+
+    Args:
+        memory_id: The id of a memory, or of a passage from a search.
+    """
+    return f"{done['deleted']} is forgotten. `recall restore` takes that back."
 
 
-@asks(operations.memories.RESTORE_MEMORY)
-def restore(
-    _: Json,
-    *,
-    memory_id: Annotated[str, typer.Argument(metavar="ID", help="The id of what was forgotten.")],
-) -> str:
-    """Restore a forgotten memory within RECALL_FORGET_DAYS."""
-    return f"{memory_id} is remembered again."
+@asks(operations.memories.restore_memory)
+def restore(done: Json) -> str:
+    """Restore a forgotten memory within RECALL_FORGET_DAYS.
+
+    Args:
+        memory_id: The id of what was forgotten.
+    """
+    return f"{done['restored']} is remembered again."
 
 
 def _event(one: Json) -> str:
@@ -312,35 +306,34 @@ aliases = typer.Typer(
 
 
 @aliases.command("list", cls=NamespaceFirst)
-@asks(operations.memories.LIST_ALIASES, part="aliases")
+@asks(operations.memories.list_aliases, part="aliases")
 def list_aliases(found: Json) -> None:
     """List the aliases of a namespace, and the subject of each."""
     print_table(found["aliases"], "No aliases yet.")
 
 
 @aliases.command("set", cls=NamespaceFirst)
-@asks(operations.memories.SET_ALIASES, part="aliases")
-def set_aliases(
-    found: Json,
-    *,
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The name to go by.")],
-    aliases: Annotated[list[str], typer.Option("--alias", help="Another name; repeatable.")],
-) -> None:
+@asks(operations.memories.set_aliases, part="aliases")
+def set_aliases(found: Json, *, aliases: Annotated[list[str], typer.Option("--alias")]) -> None:
     """Set the aliases of a subject, in place of those that it had: facts about them are facts about
     it from now on.
+
+    Args:
+        subject: The name to go by.
+        aliases: Another name; repeatable.
     """
     print_table(found["aliases"], "No aliases.")
 
 
 @aliases.command("remove", cls=NamespaceFirst)
-@asks(operations.memories.REMOVE_ALIAS)
-def remove_alias(
-    _: Json,
-    *,
-    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The name, as `list` shows it.")],
-) -> str:
-    """Remove an alias: it is a subject of its own again."""
-    return f"{alias} is a subject of its own again."
+@asks(operations.memories.remove_alias)
+def remove_alias(done: Json) -> str:
+    """Remove an alias: it is a subject of its own again.
+
+    Args:
+        alias: The name, as `list` shows it.
+    """
+    return f"{done['removed']} is a subject of its own again."
 
 
 LABEL_CHARS = 24
@@ -353,23 +346,26 @@ _ROW, _LEFT, _WIDTH = 44, 190, 560
 async def timeline(
     target: Target,
     *,
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whose attribute, such as user.")],
-    attribute: Annotated[
-        str, typer.Argument(metavar="ATTRIBUTE", help="The attribute, such as lives_in.")
-    ],
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a drawing to this new file.")
-    ] = None,
-    as_of: AsOf = "",
-    known_at: KnownAt = "",
-    as_json: AsJson = False,
-) -> None:
-    """Show the values of an attribute: when each was true, and when it was known here."""
+    entity: str,
+    attribute: str,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    as_of: Annotated[str, typer.Option(show_default=False)] = "",
+    known_at: Annotated[str, typer.Option(show_default=False)] = "",
+) -> Answer:
+    """Show the values of an attribute: when each was true, and when it was known here.
+
+    Args:
+        entity: Whose attribute, such as user.
+        attribute: The attribute, such as lives_in.
+        svg: Write a drawing to this new file.
+        as_of: What was true then: a date, or a time with its zone.
+        known_at: What was known here then.
+    """
     unused(svg)
     now = utc_now()
     moment = past(as_of, known_at, now)
     found = await target.ask(
-        operations.memories.GET_TIMELINE,
+        operations.memories.get_timeline,
         entity=entity,
         attribute=attribute,
         as_of=as_of,
@@ -378,11 +374,12 @@ async def timeline(
     if svg is not None:
         with written(svg) as file:
             file.write(drawing(found, moment.known_at or now).encode())
-    if as_json:
-        print_json(found)
-    elif svg is None:
-        for line in drawn(found, moment.known_at or now):
+
+    def said() -> None:
+        for line in drawn(found, moment.known_at or now) if svg is None else ():
             echo(line)
+
+    return Answer(found, said)
 
 
 def drawn(found: Json, now: datetime) -> Iterator[str]:

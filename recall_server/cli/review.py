@@ -4,6 +4,7 @@ namespace, undo it, and derive all of it again.
 """
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from recall_server.api.operations.operation import Json
 from recall_server.api.operations.reviews import LISTED_MAX
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    AsJson,
+    Answer,
     Name,
     begin,
     decided,
@@ -21,14 +22,12 @@ from recall_server.cli.shared import (
     existing,
     fail,
     observed,
-    print_done,
-    print_json,
     print_table,
     progress,
     with_application,
 )
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
-from recall_server.domain.ids import Namespace, namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
 from recall_server.domain.text.cleaning import visible
@@ -39,11 +38,9 @@ reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=Tru
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
 quarantine = typer.Typer(help="Turns that were held back when they came in.", no_args_is_help=True)
 
-Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
-
 
 @reviews.command("list", cls=NamespaceFirst)
-@asks(operations.reviews.LIST_REVIEWS, part="reviews", limit=LISTED_MAX)
+@asks(operations.reviews.list_reviews, part="reviews", limit=LISTED_MAX)
 def list_reviews(page: Json) -> None:
     """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
     shown = page["reviews"]
@@ -60,20 +57,15 @@ def list_reviews(page: Json) -> None:
 
 
 @reviews.command("answer", cls=NamespaceFirst)
-@asks(operations.reviews.ANSWER_REVIEW)
-def answer_review(
-    done: Json,
-    *,
-    id_: Listed,
-    choice: Annotated[
-        str, typer.Argument(metavar="CHOICE", help="One of the choices that `list` shows.")
-    ],
-    text: Annotated[
-        str | None,
-        typer.Option(help="With merge or edit: the new text."),
-    ] = None,
-) -> str:
-    """Answer one question or proposal; each is answered once."""
+@asks(operations.reviews.answer_review)
+def answer_review(done: Json, *, choice: str) -> str:
+    """Answer one question or proposal; each is answered once.
+
+    Args:
+        id: As `list` shows it.
+        choice: One of the choices that `list` shows.
+        text: With merge or edit: the new text.
+    """
     undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
     return f"Answered {done['id']}.{_of_task(done)}{undo}"
 
@@ -100,7 +92,7 @@ def _of_task(done: Json) -> str:
 
 
 @conflicts.command("list", cls=NamespaceFirst)
-@asks(operations.reviews.LIST_CONFLICTS, part="conflicts")
+@asks(operations.reviews.list_conflicts, part="conflicts")
 def list_conflicts(found: Json) -> None:
     """List the open questions, the oldest first."""
     rows = [
@@ -118,17 +110,22 @@ def list_conflicts(found: Json) -> None:
 
 @conflicts.command(cls=NamespaceFirst)
 @with_target
-async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) -> None:
-    """Show one question: both statements with their sources."""
-    found = (await target.ask(operations.reviews.LIST_CONFLICTS))["conflicts"]
+async def show(target: Target, *, question_id: str) -> Answer:
+    """Show one question: both statements with their sources.
+
+    Args:
+        question_id: As `list` shows it.
+    """
+    found = (await target.ask(operations.reviews.list_conflicts))["conflicts"]
     one = next((one for one in found if one["id"] == question_id), None)
     if one is None:
         fail(
             "No open question has this id. `recall conflicts list` shows them.", "REVIEW_NOT_FOUND"
         )
-    if as_json:
-        print_json(one)
-        return
+    return Answer(one, partial(_show, one))
+
+
+def _show(one: Json) -> None:
     asked_by = f"   (task {one['task_id']})" if one["task_id"] else ""
     echo(f"{one['entity']} · {one['attribute']}{asked_by}")
     for title, side in [*(("known", s) for s in one["existing"]), ("new", one["new"])]:
@@ -141,56 +138,52 @@ async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) 
 
 
 @conflicts.command(cls=NamespaceFirst)
-@asks(operations.reviews.RESOLVE_CONFLICT)
-def resolve(
-    done: Json,
-    *,
-    id_: Listed,
-    choice: Annotated[
-        Choice, typer.Argument(metavar="CHOICE", help="The resolution of the two statements.")
-    ],
-    text: Annotated[
-        str | None, typer.Option(help="With merge: the text that replaces both.")
-    ] = None,
-) -> str:
-    """Answer one question; a task continues after the last one."""
+@asks(operations.reviews.resolve_conflict)
+def resolve(done: Json, *, id_: str, choice: Choice) -> str:
+    """Answer one question; a task continues after the last one.
+
+    Args:
+        id_: As `list` shows it.
+        choice: The resolution of the two statements.
+        text: With merge: the text that replaces both.
+    """
     return _of_task(done).strip() or f"Settled {id_}."
 
 
 @conflicts.command()
 @with_application
 async def policy(
-    built: Application,
-    name: Name,
-    policy: Annotated[
-        Policy | None,
-        typer.Argument(metavar="POLICY", help="The new policy; without it, show the current one."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show or set the policy for contradictions of requests without one."""
-    tasks, ns = built.services.tasks, namespace(name)
+    built: Application, name: Name, policy: Annotated[Policy | None, typer.Argument()] = None
+) -> Answer:
+    """Show or set the policy for contradictions of requests without one.
+
+    Args:
+        policy: The new policy; without it, show the current one.
+    """
+    tasks = built.services.tasks
     if policy is not None:
-        await tasks.set_policy(begin(built, ns, operations.reviews.SET_POLICY), policy)
+        await tasks.set_policy(begin(built, name, operations.reviews.SET_POLICY), policy)
     else:
-        await observed(built, ns, operations.reviews.GET_POLICY)
-    said = await tasks.policy(ns)
-    shown = f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}"
-    print_done({"namespace": ns, "policy": said}, shown, as_json=as_json)
+        await observed(built, name, operations.reviews.GET_POLICY)
+    current = await tasks.policy(name)
+    said = f"{name}: {current or 'ask over A2A, decide in the background (the default)'}"
+    return Answer({"namespace": name, "policy": current}, said)
 
 
 @quarantine.command("list", cls=NamespaceFirst)
-@asks(operations.reviews.LIST_QUARANTINE, part="suspects")
+@asks(operations.reviews.list_quarantine, part="suspects")
 def list_quarantine(
     found: Json,
     *,
-    state: Annotated[Held, typer.Option(help="Turns that wait, or turns with a decision.")] = (
-        Held.HELD
-    ),
+    state: Held = (Held.HELD),
     limit: Annotated[int, typer.Option(min=1, max=SUSPECTS_MAX)] = 50,
     offset: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """List turns in quarantine with their words and the reasons, newest first."""
+    """List turns in quarantine with their words and the reasons, newest first.
+
+    Args:
+        state: Turns that wait, or turns with a decision.
+    """
     suspects = found["suspects"]
     for one in suspects:
         echo(f"{one['id']}  {one['held_at'][:16].replace('T', ' ')}  {one['topic']}")
@@ -204,20 +197,28 @@ def list_quarantine(
 
 
 @quarantine.command(cls=NamespaceFirst)
-@asks(operations.reviews.RELEASE_QUARANTINED)
-def release(_: Json, *, id_: Listed) -> str:
-    """Index the turn, and extract memories from it."""
-    return f"Released {id_}."
+@asks(operations.reviews.release_quarantined)
+def release(done: Json) -> str:
+    """Index the turn, and extract memories from it.
+
+    Args:
+        id: As `list` shows it.
+    """
+    return f"Released {done['id']}."
 
 
 @quarantine.command(cls=NamespaceFirst)
-@asks(operations.reviews.REJECT_QUARANTINED)
-def reject(_: Json, *, id_: Listed) -> str:
-    """Keep the turn hidden for good."""
-    return f"Rejected {id_}."
+@asks(operations.reviews.reject_quarantined)
+def reject(done: Json) -> str:
+    """Keep the turn hidden for good.
+
+    Args:
+        id: As `list` shows it.
+    """
+    return f"Rejected {done['id']}."
 
 
-@asks(operations.history.LIST_CHANGES)
+@asks(operations.history.list_changes)
 def changes(page: Json) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
     rows = [
@@ -239,32 +240,25 @@ def changes(page: Json) -> None:
         echo(f"There are more: --before {page['next_before']}")
 
 
-@asks(operations.reviews.RECHECK_MEMORIES)
+@asks(operations.reviews.recheck_memories)
 def recheck(done: Json) -> str:
     """Compare the believed memories with each other again, in the background."""
     return f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
 
 
-@asks(operations.history.UNDO_CHANGE)
-def undo(
-    done: Json,
-    *,
-    change_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHANGE", help="The id of a task, a job, or a change from `changes`."
-        ),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    with_dependents: Annotated[
-        bool, typer.Option("--with-dependents", help="Also undo later changes that rest on it.")
-    ] = False,
-) -> None:
-    """Take back what a task, job, import or call changed; an undo can be undone."""
-    verb = "would be" if dry_run else "are"
+@asks(operations.history.undo_change)
+def undo(done: Json, *, change_id: Annotated[str, typer.Argument(metavar="CHANGE")]) -> None:
+    """Take back what a task, job, import or call changed; an undo can be undone.
+
+    Args:
+        change_id: The id of a task, a job, or a change from `changes`.
+        dry_run: Only say what it would do.
+        with_dependents: Also undo later changes that rest on it.
+    """
+    verb, undid = ("would be", "would undo") if done["dry_run"] else ("are", "undone")
     memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
     for one in done["undone"]:
-        echo(f"{'would undo' if dry_run else 'undone'} {one}")
+        echo(f"{undid} {one}")
     echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
     echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
     if done["change_id"] is not None:
@@ -273,29 +267,27 @@ def undo(
 
 @with_application
 async def rebuild(
-    built: Application,
-    name: Name,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Only compare; exit with 1 on a difference.")
-    ] = False,
-    reextract: Annotated[
-        bool, typer.Option("--reextract", help="Read the texts with the rules of this release.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+    built: Application, name: Name, diff: bool = False, reextract: bool = False
+) -> Answer:
     """Derive memories and the index again from the texts and the events, compare them with what
     is read, and mend what differs; after an interruption, run it again to continue. No model is
     called. Exits with 1 if something differs that it cannot mend.
+
+    Args:
+        diff: Only compare; exit with 1 on a difference.
+        reextract: Read the texts with the rules of this release.
     """
-    ns = await existing(built, name)
+    await existing(built, name)
     rebuilding = built.services.rebuild
     operation = operations.history.REBUILD_NAMESPACE
     shown: dict[str, Any] = {}
     if reextract and not diff:
         with progress("texts") as on_progress:
-            done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
+            done = await rebuilding.reextract(
+                name, lambda: begin(built, name, operation), on_progress
+            )
         shown["reextracted"] = asdict(done)
-    context = begin(built, ns, operation, read_only=diff)
+    context = begin(built, name, operation, read_only=diff)
     with progress("memories and texts derived") as on_progress:
         act = rebuilding.compare if diff else rebuilding.mend
         compared = await act(context, on_progress)
@@ -303,12 +295,8 @@ async def rebuild(
         await built.services.audit.note(context.entry)
         await built.services.audit.reads.flush()
     shown["compared"] = {**asdict(compared), "same": compared.same}
-    if as_json:
-        print_json(shown)
-    else:
-        _tell(shown, ns, diff=diff)
-    if compared.relations or compared.unmade or (diff and not compared.same):
-        raise typer.Exit(1)
+    failed = bool(compared.relations or compared.unmade or (diff and not compared.same))
+    return Answer(shown, partial(_tell, shown, name, diff=diff), int(failed))
 
 
 def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import os
+import re
 import shlex
 import stat
 import sys
@@ -17,15 +18,18 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import ValidationError
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from typer.models import ArgumentInfo
 
 from recall_server import local as local_server
 from recall_server import telemetry
@@ -90,14 +94,7 @@ Db = Annotated[
 Create = Annotated[
     bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
-AnyName = Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-AsOf = Annotated[
-    str,
-    typer.Option(help="What was true then: a date, or a time with its zone.", show_default=False),
-]
-KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
 PROTOCOL = "cli"
 INDENT = 4
 USAGE_ERROR = 2
@@ -178,8 +175,12 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
 
 
 def in_application(
-    db: str | None, act: Any, *, create: bool | None = None, restored: bool = False
-) -> None:
+    db: str | None,
+    act: Callable[[Application], Awaitable[T]],
+    *,
+    create: bool | None = None,
+    restored: bool = False,
+) -> T:
     """Run `act` in an application without a server. There must be a database, unless `create` says
     whether one may be made, as `new_settings` does. The database must know all recorded erasures,
     unless it is known to be `restored`.
@@ -188,48 +189,118 @@ def in_application(
     if "log_level" not in chosen.model_fields_set:
         telemetry.configure_logs("warning")  # people do not need the log lines of jobs
 
-    async def inside() -> None:
+    async def inside() -> T:
         async with open_application(chosen, restored=restored, migrating=False) as built:
-            await act(built)
+            return await act(built)
 
-    run(inside())
+    return run(inside())
 
 
-def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints: `data` with --json, else what is `said`, as a sentence or by a
+    function; its exit code; and whether there is a `secret` in it.
+    """
+
+    data: Any
+    said: str | Callable[[], str | None]
+    code: int = 0
+    secret: bool = False
+
+
+def answering(act: Callable[..., Answer | None]) -> Callable[..., None]:
+    """Make a command of `act`, which returns its answer, if it has one."""
+    return signed(act, act, provided=0)
+
+
+def with_application(act: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
     """Make a command of `act`, which takes an open application: the other parameters of `act` are
     its options, with --db.
     """
 
-    def command(db: str | None, **given: Any) -> None:
-        in_application(db, partial(act, **given))
+    def run_it(db: str | None, **given: Any) -> Answer | None:
+        return in_application(db, partial(act, **given))
 
-    return signed(command, act, option("db", Db))
+    return signed(run_it, act, option("db", Db))
 
 
-def option(name: str, annotation: Any) -> inspect.Parameter:
+def option(name: str, annotation: Any, *, default: Any = None) -> inspect.Parameter:
     """Return an option that may be left out."""
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
 
 
 def signed(
-    command: Callable[..., None],
+    run_it: Callable[..., Answer | None],
     act: Callable[..., Any],
     *added: inspect.Parameter,
     first: Sequence[inspect.Parameter] = (),
+    provided: int = 1,
 ) -> Callable[..., None]:
-    """Return `command` with the name, docstring and parameters of `act` except its first, which it
-    provides; those of `first` come before them and those `added` after. --json comes last.
+    """Return a command that prints the answer of `run_it`. It has the name, the docstring and the
+    parameters of `act`, except the first ones, which `run_it` provides: those of `first` come
+    before them, those `added` after, and --json last, if `act` answers. `Args:` in the docstring
+    lists the help of parameters.
     """
-    signature, kind = inspect.signature(act), inspect.Parameter.KEYWORD_ONLY
-    _, *own = signature.parameters.values()
-    options = [*first, *(one.replace(kind=kind) for one in own), *added]
-    options.sort(key=lambda one: one.name == "as_json")
-    vars(command)["__signature__"] = signature.replace(parameters=options)
+    signature = inspect.signature(act)
+    takes_json = "as_json" in signature.parameters
+    described, helps = _help_of(inspect.getdoc(act) or "")
+
+    def command(**given: Any) -> None:
+        as_json = given["as_json"] if takes_json else given.pop("as_json", False)
+        answer = run_it(**given)
+        if answer is None:
+            return
+        if as_json:
+            print_json(answer.data)
+        elif (said := answer.said if isinstance(answer.said, str) else answer.said()) is not None:
+            echo(said)
+        if answer.secret:
+            warn_of_readers()
+        if answer.code:
+            raise typer.Exit(answer.code)
+
+    assert helps.keys() <= signature.parameters.keys(), f"{act.__name__} has no {helps.keys()}"
+    own = [_option_of(one, helps) for one in signature.parameters.values()][provided:]
+    parameters = [*first, *own, *added]
+    if signature.return_annotation is Answer and not takes_json:
+        parameters.append(option("as_json", AsJson, default=False))
+    parameters.sort(key=lambda one: one.name == "as_json")
+    vars(command)["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {}
-    command.__name__, command.__doc__ = act.__name__, act.__doc__
+    command.__name__, command.__doc__ = act.__name__, described
     return command
+
+
+def _help_of(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring without `Args:`, and what that says of each parameter."""
+    described, _, args = docstring.partition("\n\nArgs:\n")
+    entries = [one.partition(": ") for one in re.split(r"\n(?=\S)", textwrap.dedent(args))]
+    return described, {name: " ".join(text.split()) for name, _, text in entries if name}
+
+
+def _option_of(one: inspect.Parameter, helps: dict[str, str]) -> inspect.Parameter:
+    """Return a parameter as typer reads it: without a default it is an argument, shown by its last
+    word, and a flag has no opposite. A namespace is a text that is checked before the command runs.
+    """
+    kind, info = one.annotation, None
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+    if info is None:
+        info = typer.Argument() if one.default is one.empty else typer.Option()
+    shown = copy(info)
+    shown.help = helps.get(one.name, shown.help)
+    name, names_one = one.name.strip("_").replace("_", "-"), kind in (Namespace, Namespace | None)
+    if isinstance(shown, ArgumentInfo):
+        last_word = name.rpartition("-")[2].upper()
+        shown.metavar = shown.metavar or ("NAMESPACE" if names_one else last_word)
+    elif shown.default is ... and not shown.param_decls:  # it names no option itself
+        shown.param_decls = (f"--{name}",)
+    if names_one:
+        shown.parser = namespace_or_fail
+        kind = str if kind is Namespace else str | None
+    return one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, shown])
 
 
 def begin(
@@ -312,6 +383,10 @@ def namespace_or_fail(name: str) -> Namespace:
         fail(error.message, error.code)
 
 
+Name = Annotated[Namespace, typer.Argument(help="The namespace.")]
+AnyName = Annotated[Namespace | None, typer.Argument(show_default="all namespaces")]
+
+
 def print_json(value: Any) -> None:
     """Print exact data for a program; in ASCII, so that it is safe for a terminal too."""
     typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
@@ -333,19 +408,10 @@ def warn_of_readers() -> None:
         )
 
 
-def print_rows(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, nothing)
-
-
-def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:
-    """Print what a command has done: as data for a program, or as a sentence."""
-    if as_json:
-        print_json(data)
-    else:
-        echo(said)
+def listed(rows: list[dict[str, Any]], nothing: str, columns: Sequence[str] = ()) -> Answer:
+    """Return rows as an answer: all `columns` of them as data, and these ones in the table."""
+    shown = [{name: row[name] for name in columns or row} for row in rows]
+    return Answer(rows, partial(print_table, shown, nothing))
 
 
 def decided(one: dict[str, Any]) -> str:

@@ -8,11 +8,12 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
 import httpx2
@@ -34,14 +35,13 @@ from recall_server.api.operations.operation import (
 from recall_server.application import Application
 from recall_server.cli.shared import (
     PROTOCOL,
-    AsJson,
+    Answer,
     Db,
     echo,
     existing,
     fail,
     in_application,
     option,
-    print_json,
     run,
     settings,
     signed,
@@ -57,6 +57,7 @@ from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
 from recall_server.local import Local
 
+T = TypeVar("T")
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
 WAIT_S = 20.0
@@ -112,25 +113,25 @@ class Target:
         """Return the job of a stored text when it has ended, or after `WAIT_S` seconds."""
         until = time.monotonic() + WAIT_S
         while True:
-            job: Json = await self.ask(operations.contents.GET_JOB, job_id=job_id)
+            job: Json = await self.ask(operations.contents.get_job, job_id=job_id)
             if job["state"] in _DONE or time.monotonic() > until:
                 return job
             await self.work()
 
 
+@dataclass(frozen=True)
 class Database(Target):
-    def __init__(self, built: Application, ns: Namespace) -> None:
-        self._built = built
-        self._ns = ns
+    built: Application
+    ns: Namespace
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
         assert operation.handler is not None
         arguments = _arguments(operation).parse(_given(operation, given), operation.name)
-        operator = Caller(self._ns, PROTOCOL, OPERATOR)
+        operator = Caller(self.ns, PROTOCOL, OPERATOR)
         asked = operation.becomes(arguments, OPERATOR) if operation.becomes else operation
-        audit = self._built.services.audit
-        entry = audit.begin(self._ns, asked.name, PROTOCOL, None, read_only=asked.read_only)
-        call = Call(self._built.services, operator, Context(entry), PROTOCOL)
+        audit = self.built.services.audit
+        entry = audit.begin(self.ns, asked.name, PROTOCOL, None, read_only=asked.read_only)
+        call = Call(self.built.services, operator, Context(entry), PROTOCOL)
         data = operation.present(await operation.handler(call, arguments), arguments)
         if not entry.written:
             await audit.note(entry)
@@ -138,7 +139,7 @@ class Database(Target):
         return data
 
     async def work(self) -> None:
-        if not await self._built.worker.run_once():
+        if not await self.built.worker.run_once():
             await super().work()
 
     async def made_of(self, job_id: str) -> Json:
@@ -147,14 +148,14 @@ class Database(Target):
         """
         job = await super().made_of(job_id)
         until = time.monotonic() + WAIT_S
-        while time.monotonic() < until and await self._built.worker.run_once():
+        while time.monotonic() < until and await self.built.worker.run_once():
             pass
         return job
 
 
+@dataclass(frozen=True)
 class Server(Target):
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self._http = http
+    http: httpx2.AsyncClient
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
         route, rest = operation.http[0], _given(operation, given)
@@ -163,7 +164,7 @@ class Server(Target):
             path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
         in_body = route.takes_body
         try:
-            answer = await self._http.request(
+            answer = await self.http.request(
                 route.method,
                 path,
                 json=rest if in_body else None,
@@ -172,33 +173,33 @@ class Server(Target):
             data = answer.json()
         except httpx2.TransportError as error:
             why = (str(error) or type(error).__name__).removesuffix(".")
-            secure = self._http.base_url.scheme == "https"
+            secure = self.http.base_url.scheme == "https"
             tls = " If it is on this machine, it speaks http." if secure else ""
-            fail(f"{self._http.base_url} does not answer: {why}. See whether the server runs, and "
+            fail(f"{self.http.base_url} does not answer: {why}. See whether the server runs, and "
                  f"the URL is right.{tls}", "UNAVAILABLE")  # fmt: skip
         except ValueError:
             data = None
         if not answer.is_success and isinstance(data, dict) and "code" in data:
             fail(str(data.get("detail")), str(data["code"]))
         if not answer.is_success or data is None:
-            fail(f"{self._http.base_url} answers with HTTP {answer.status_code}, and not as "
+            fail(f"{self.http.base_url} answers with HTTP {answer.status_code}, and not as "
                  "recall-server does. See whether the URL is right.", "UNAVAILABLE")  # fmt: skip
         return data
 
 
 def with_target(
-    act: Callable[..., Awaitable[None]], *, creates: bool = False
+    act: Callable[..., Awaitable[Answer | None]], *, creates: bool = False
 ) -> Callable[..., None]:
     """Make a command of `act`, which takes a target. The other parameters of `act` come after the
     namespace, the first argument, and before the options that name the target. `creates`: where
     nothing was stored yet and no target is named, create the database of the local server.
     """
 
-    def command(
+    def run_it(
         name: str, db: str | None, url: str | None, token_file: Path | None, **given: Any
-    ) -> None:
-        taken = given[needed] if needed else None
-        on_target(name, db, url, token_file, partial(act, **given), taken=taken, creates=creates)
+    ) -> Answer | None:
+        taken, asked = given[needed] if needed else None, partial(act, **given)
+        return on_target(name, db, url, token_file, asked, taken=taken, creates=creates)
 
     needed = next(
         (
@@ -210,38 +211,41 @@ def with_target(
     )
     whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, default="", annotation=Whose)
     target = (option("db", Db), option("url", Url), option("token_file", TokenFile))
-    return signed(command, act, *target, first=[whose])
+    return signed(run_it, act, *target, first=[whose])
 
 
 def asks(
     operation: Operation, *, part: str | None = None, without: Collection[str] = (), **always: Any
 ) -> Callable[[Callable[..., str | None]], Callable[..., None]]:
     """Make a command of a function that shows the data of an operation's answer, or returns a
-    sentence about it. Its other parameters are options, and the arguments of the operation by the
-    same names. The operation's other arguments are options too, but those `without`; `always` are
-    the same in each call. --json prints the data, or a `part` of them.
+    sentence about it. Its other parameters are those of the command, and the arguments of the
+    operation by the same names. The operation's other arguments are too, but those `without`: the
+    required ones come first, and all others are options. `always` are the same in each call. --json
+    prints the data, or a `part` of them.
     """
 
     def made(show: Callable[..., str | None]) -> Callable[..., None]:
-        async def act(target: Target, *, as_json: bool, **given: Any) -> None:
+        async def act(target: Target, **given: Any) -> Answer:
             arguments = {name.removesuffix("_"): value for name, value in given.items()}
             data = await target.ask(operation, **arguments, **always)
-            if as_json:
-                print_json(data if part is None else data[part])
-            elif (said := show(data, **{name: given[name] for name in declared})) is not None:
-                echo(said)
+            said = partial(show, data, **{name: given[name] for name in declared})
+            return Answer(data if part is None else data[part], said)
 
-        signature, kind = inspect.signature(show), inspect.Parameter.KEYWORD_ONLY
+        signature = inspect.signature(show)
         first, *own = signature.parameters.values()
         declared = [one.name for one in own]
         taken = {*(name.removesuffix("_") for name in declared), *always, *without}
-        own += [
-            _option(name, field)
-            for name, field in _arguments(operation).model_fields.items()
-            if name not in taken
+        fields = _arguments(operation).model_fields.items()
+        left = [(name, field) for name, field in fields if name not in taken]
+        first_ones = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=field.annotation)
+            for name, field in left
+            if field.is_required()
         ]
-        json = inspect.Parameter("as_json", kind, default=False, annotation=AsJson)
-        vars(act)["__signature__"] = signature.replace(parameters=[first, *own, json])
+        own = [*first_ones, *own, *(_option(*one) for one in left if not one[1].is_required())]
+        vars(act)["__signature__"] = signature.replace(
+            parameters=[first, *own], return_annotation=Answer
+        )
         act.__name__, act.__doc__ = show.__name__, show.__doc__
         return with_target(act)
 
@@ -313,20 +317,19 @@ def on_target(
     db: str | None,
     url: str | None,
     token_file: Path | None,
-    act: Callable[[Target], Awaitable[None]],
+    act: Callable[[Target], Awaitable[T]],
     *,
     taken: str | None = None,
     creates: bool = False,
-) -> None:
+) -> T:
     """Run `act` on the target that the options and the environment name: --db takes precedence over
     RECALL_URL. `taken`: the first argument, if it is no namespace. `creates`: as `with_target`.
     """
     address = named_server(db, url)
     if address:
-        run(_on_server(address, _token(Access(), token_file), name, act, taken))
-        return
+        return run(_on_server(address, _token(Access(), token_file), name, act, taken))
 
-    async def here(built: Application) -> None:
+    async def here(built: Application) -> T:
         # It may be the file of a project, and what a person stores goes where it says.
         if from_file := settings_of_file():
             echo(f"Settings from {ENV_FILE} in this folder: {', '.join(from_file)}", err=True)
@@ -343,12 +346,12 @@ def on_target(
         if creates:
             with waiting("Loading the rules that find secrets, compiled once on a machine"):
                 await built.services.ingest.redaction.ready()
-        await act(Database(built, found))
+        return await act(Database(built, found))
 
     if creates:
         # They load beside the start, which takes as long as they do once they are compiled.
         Thread(target=load_rules, daemon=True).start()
-    in_application(db or _local(creates=creates), here)
+    return in_application(db or _local(creates=creates), here)
 
 
 def named_server(db: str | None, url: str | None) -> str | None:
@@ -392,9 +395,9 @@ async def _on_server(
     url: str,
     token: str,
     name: str | None,
-    act: Callable[[Target], Awaitable[None]],
+    act: Callable[[Target], Awaitable[T]],
     taken: str | None,
-) -> None:
+) -> T:
     headers = {"Authorization": f"Bearer {token}"}
     parts = httpx2.URL(url)
     # Plain HTTP on loopback needs no certificates, and loading them takes longer than most calls.
@@ -404,14 +407,14 @@ async def _on_server(
     ) as http:
         server = Server(http)
         if name:
-            own = (await server.ask(operations.access.WHOAMI))["namespace"]
+            own = (await server.ask(operations.access.whoami))["namespace"]
             if own == taken and own != name:
                 raise Invalid(_FIRST)
             if own != name:
                 raise NamespaceNotAllowed(
                     "The token opens another namespace. Leave the namespace out, or show its token."
                 )
-        await act(server)
+        return await act(server)
 
 
 async def _is_namespace(built: Application, value: str | None) -> bool:

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,14 +202,7 @@ class Local:
 
     def begin(self) -> None:
         """Start the server in the background, without waiting for it."""
-        subprocess.Popen(  # noqa: S603  # this very program
-            [*_PYTHON, "-c", _START, str(self.database)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=self.database.parent,
-            start_new_session=True,
-        )
+        _detached([*_PYTHON, "-c", _START, str(self.database)], self.database.parent)
 
     def address(self) -> str:
         """Return the address of the server, which is started if none runs. Raises
@@ -247,15 +240,8 @@ class Local:
             self._log.unlink()
         with open(self._log, "a", encoding="utf-8", opener=private_file) as log:
             began = log.tell()
-            server = subprocess.Popen(  # noqa: S603  # this very program
-                [*PROGRAM, "serve", "--until-unused", "--db", str(self.database)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                # The server outlives the client that started it, and ignores its Ctrl-C.
-                start_new_session=True,
-            )
+            command = [*PROGRAM, "serve", "--until-unused", "--db", str(self.database)]
+            server = _detached(command, self._folder, log)
         until = time.monotonic() + START_S
         while time.monotonic() < until:
             ended = server.poll() is not None
@@ -314,6 +300,20 @@ class Local:
     @property
     def _log(self) -> Path:
         return self.database.with_name("server.log")
+
+
+def _detached(
+    command: Sequence[str], folder: Path, output: IO[str] | int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start this very program. It outlives the client that started it, and ignores its Ctrl-C."""
+    return subprocess.Popen(  # noqa: S603
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        cwd=folder,
+        start_new_session=True,
+    )
 
 
 def _last(said: str) -> str:

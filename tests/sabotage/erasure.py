@@ -117,8 +117,8 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "old-backup-served",
         "the check of the ledger before a database is served",
-        "recall_server.factories:ledger",
-        Without("require"),
+        "recall_server.bootstrap:open_application",
+        Without("ledger", "require"),
         (
             "tests/security/test_ledger.py::test_last_nights_backup_is_not_served_until_it_is_erased_again[sqlite]",
         ),

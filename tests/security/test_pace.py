@@ -4,7 +4,6 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from starlette.responses import Response
 from starlette.types import Message
 
 from recall_server.api.middleware.request_validation import (
@@ -13,7 +12,6 @@ from recall_server.api.middleware.request_validation import (
     RequestBody,
 )
 from recall_server.api.operations.operation import CALLER
-from recall_server.domain.errors import Busy
 from recall_server.domain.fairness import KEYS_MAX, Pace
 
 
@@ -62,11 +60,7 @@ async def test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not(
     monkeypatch.setattr(asyncio, "sleep", wait)
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda: 10.0)
-    body = RequestBody(
-        body_bytes_max=32 * 2**20,
-        json_depth_max=9,
-        refusal=lambda _, error: Response(status_code=503 if isinstance(error, Busy) else 400),
-    )
+    body = RequestBody(body_bytes_max=32 * 2**20, json_depth_max=9)
 
     async def sent(namespace: str, *sizes: int) -> list[float]:
         waits.clear()
@@ -84,6 +78,7 @@ async def test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not(
         scope = {
             "type": "http",
             "method": "POST",
+            "path": "/v1/search",
             "headers": [(b"content-type", b"application/json")],
             CALLER: SimpleNamespace(namespace=namespace),
         }

@@ -112,9 +112,9 @@ def only(pattern: str, text: str) -> str:
 def test_every_argument_of_a_search_and_of_a_list_is_an_option() -> None:
     commands: Any = get_command(app)
     for name, operation, without in (
-        ("search", operations.search.SEARCH_MEMORIES, {"container", "explain"}),
-        ("list", operations.memories.INSPECT_MEMORIES, {"cursor"}),
-        ("texts", operations.contents.LIST_TEXTS, set()),
+        ("search", operations.search.search_memories, {"container", "explain"}),
+        ("list", operations.memories.inspect_memories, {"cursor"}),
+        ("texts", operations.contents.list_texts, set()),
     ):
         options = {one.name for one in commands.commands[name].params}
         assert operation.arguments.model_fields.keys() - without <= options, name

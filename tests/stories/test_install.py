@@ -298,9 +298,9 @@ def test_a_plugin_of_that_name_that_is_another_one_is_left_alone(home: Path) -> 
 
 
 LOADED_AFTER = """
-from recall_server.cli.install import install
+from recall_server.cli.commands import install
 from recall_server.integrations.redaction import loaded
-install("cursor", {options})
+install(name="cursor", {options})
 print(loaded())
 """
 

@@ -50,12 +50,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
-from recall_server.api.middleware.request_validation import (
-    MalformedBody,
-    UnsupportedMedia,
-    has_more_values,
-)
-from recall_server.api.problems import problem
+from recall_server.api.problems import MalformedBody, UnsupportedMedia, problem
 from recall_server.domain.errors import (
     Denied,
     Invalid,
@@ -272,6 +267,19 @@ def check_rest(request: Request) -> None:
         if model is ListTasksRequest:
             _check_state(request.query_params.get("status"))
         _read(lambda: parse_params(request.query_params, model()))
+
+
+def has_more_values(value: Any, most: int) -> bool:
+    """Return whether there are more than so many JSON values in this one."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        count += len(inner)
+        if count > most:
+            return True
+        waiting.extend(inner)
+    return False
 
 
 def _check_size(body: Any) -> None:

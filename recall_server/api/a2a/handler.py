@@ -62,7 +62,7 @@ from recall_server.api.a2a.errors import (
 from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
 from recall_server.api.http import Endpoint
 from recall_server.api.middleware.callers import Streams, turn_of
-from recall_server.api.middleware.request_validation import RewrittenJson, UnsupportedMedia
+from recall_server.api.middleware.request_validation import RewrittenJson
 from recall_server.api.operations import reviews, tasks
 from recall_server.api.operations.operation import (
     CALLER,
@@ -73,6 +73,7 @@ from recall_server.api.operations.operation import (
     caller_of,
     checked_id,
 )
+from recall_server.api.problems import UnsupportedMedia
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Stale, TaskEnded, TaskNotFound
 from recall_server.domain.task import Task
@@ -174,7 +175,7 @@ class A2AHandler(RequestHandler):
             checked(message)
             return operation.arguments.parse(given, operation.name)
 
-        operation = reviews.ANSWER_REVIEW if "id" in given else reviews.LIST_REVIEWS
+        operation = reviews.answer_review if "id" in given else reviews.list_reviews
         shown = await self._calls.run(
             caller, PROTOCOL, operation, read=read, present=operation.present
         )
@@ -223,7 +224,7 @@ class A2AHandler(RequestHandler):
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         validate_history_length(params)
         caller = _caller(context, params.tenant)
-        _, task = await self._one_task(caller, tasks.GET_TASK, params.id)
+        _, task = await self._one_task(caller, tasks.get_task, params.id)
         return await wire.task(task, params)
 
     @answered
@@ -346,7 +347,7 @@ class A2AHandler(RequestHandler):
         page = await self._calls.perform(
             caller,
             PROTOCOL,
-            tasks.LIST_PUSH_CONFIGS,
+            tasks.list_push_configs,
             lambda on_behalf: self._services.push.page(
                 on_behalf, _task_id(params), limit=limit, cursor=params.page_token
             ),
@@ -374,7 +375,7 @@ class A2AHandler(RequestHandler):
         """Return the card, with the skills that the token may use."""
         rights = _caller(context, params.tenant).rights
         card = self._card_for(context.state[BASE])
-        if tasks.CONSOLIDATE_MEMORIES.allowed(rights):
+        if tasks.consolidate_memories.allowed(rights):
             return card
         shown = AgentCard()
         shown.CopyFrom(card)

@@ -26,10 +26,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
-from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations.operation import Json, checked_id, schema_of
 from recall_server.api.operations.reviews import AnswerReview, ListReviews
 from recall_server.api.operations.tasks import REVIEW_SKILL, SKILL, Consolidation, consolidation
+from recall_server.api.problems import UnsupportedMedia
 from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import derived_id
 from recall_server.domain.plan import Choice

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
+from recall_server.api.a2a.errors import refusal
 from recall_server.api.operations.operation import CALLER, REQUEST_ID, Caller
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
@@ -41,8 +42,6 @@ from recall_server.services.limits import Rates
 from recall_server.services.supervision import Supervisor
 
 log = structlog.get_logger()
-
-Refusal = Callable[[Scope, RecallError], Response]
 
 BUSY_AGAIN_S = 1
 WAITING_MAX = 512
@@ -87,7 +86,6 @@ class CallLimits:
     turns: FairSemaphore
     read_body: ReadBody
     wait_s: float
-    refusal: Refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller | None = scope.get(CALLER)
@@ -106,7 +104,7 @@ class CallLimits:
         except (RateLimited, Busy, TimeoutError) as raised:
             error = Busy() if isinstance(raised, TimeoutError) else raised
             log.info("refused", code=error.code, accessor=caller.accessor)
-            await answer_of(self.refusal, error, scope)(scope, receive, send)
+            await answer_of(error, scope)(scope, receive, send)
             return
         turn = scope[_TURN] = Turn(self.turns, caller.namespace)
 
@@ -122,7 +120,7 @@ class CallLimits:
             turn.end()
 
 
-def answer_of(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
+def answer_of(error: RecallError, scope: Scope) -> Response:
     """Return the answer to a refused request, which says when to try again."""
     response = refusal(scope, error)
     response.headers["Retry-After"] = str(BUSY_AGAIN_S)
@@ -163,7 +161,6 @@ class Streams:
     answers: OpenAnswers
     supervisor: Supervisor
     each: int
-    refusal: Refusal
     _open: Counter[Namespace] = field(default_factory=Counter)
     _watched: dict[TokenInfo, _Watched] = field(default_factory=dict)
 
@@ -180,7 +177,7 @@ class Streams:
             error = TooManyStreams(
                 f"A namespace may have {self.each} open streams. Close one, or poll the task."
             )
-            await answer_of(self.refusal, error, scope)(scope, receive, send)
+            await answer_of(error, scope)(scope, receive, send)
             return
         async with self._watching(caller) as over:
             look = partial(self._look, caller.token, over)
@@ -359,7 +356,6 @@ class BearerAuth:
     open_paths: frozenset[str]
     open_under: tuple[str, ...]
     probes: frozenset[str]
-    refusal: Refusal
     refused: Callable[[str], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -371,8 +367,8 @@ class BearerAuth:
         path = scope["path"]
         if path in self.open_paths or path.startswith(self.open_under):
             count = self.rates.anonymous
-            refusal = None if path in self.probes else await self._too_many(count, scope)
-            await (refusal or self.app)(scope, receive, send)
+            answer = None if path in self.probes else await self._too_many(count, scope)
+            await (answer or self.app)(scope, receive, send)
             return
         token = None
         try:
@@ -431,7 +427,7 @@ class BearerAuth:
             # The address of the connection: a header could claim any other.
             await count(client[0] if client else "")
         except RateLimited as error:
-            return answer_of(self.refusal, error, scope)
+            return answer_of(error, scope)
         return None
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -14,17 +14,21 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.callers import BUSY_AGAIN_S, Refusal
+from recall_server.api.a2a.errors import refusal
+from recall_server.api.middleware.callers import BUSY_AGAIN_S
 from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.api.operations.operation import BODY_METHODS, CALLER
-from recall_server.domain.errors import (
-    Busy,
-    Denied,
-    Invalid,
-    InvalidText,
-    LimitReached,
-    RecallError,
+from recall_server.api.problems import (
+    BodyTooLarge,
+    HeadersTooLarge,
+    HostNotAllowed,
+    MalformedBody,
+    OriginNotAllowed,
+    OutOfMemory,
+    UnsupportedMedia,
+    UrlTooLong,
 )
+from recall_server.domain.errors import Busy, Invalid, InvalidText, RecallError
 from recall_server.domain.fairness import Pace
 from recall_server.domain.text.cleaning import no_number, plain_json, unique_names
 
@@ -50,64 +54,18 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
 
 
-class HostNotAllowed(Denied):
-    """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
-
-
-class OriginNotAllowed(Denied):
-    """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
-
-
-class MalformedBody(Invalid):
-    """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
-
-
-class UnsupportedMedia(Invalid):
-    """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
-
-
-class BodyTooLarge(LimitReached):
-    """The body is too large. Send the text in parts."""
-
-
-class HeadersTooLarge(LimitReached):
-    """The request has too many headers, or too long ones. Send fewer."""
-
-
-class UrlTooLong(LimitReached):
-    """The URL is too long. Send long texts in the body."""
-
-
-class OutOfMemory(Busy, own_code=False):
-    """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
-    says.
-    """
-
-
+@dataclass(frozen=True)
 class RequestValidation:
-    """Checks Host and Origin (DNS rebinding), and the size of the head. Pure ASGI. `refusal` makes
-    the answer to a refused request.
+    """Checks Host and Origin (DNS rebinding), and the size of the head. Pure ASGI. `any_host`: the
+    paths that answer to any host name. `refused` counts refusals.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Iterable[str],
-        any_host: frozenset[str],
-        origins: Iterable[str],
-        body_bytes_max: int,
-        refusal: Refusal,
-        refused: Callable[[str], None],
-    ) -> None:
-        """`any_host`: the paths that answer to any host name. `refused` counts refusals."""
-        self._refused = refused
-        self.app = app
-        self._any_host = any_host
-        self._hosts = frozenset(host.lower() for host in hosts)
-        self._origins = frozenset(origins)
-        self._body_bytes_max = body_bytes_max
-        self._refusal = refusal
+    app: ASGIApp
+    hosts: frozenset[str]
+    any_host: frozenset[str]
+    origins: frozenset[str]
+    body_bytes_max: int
+    refused: Callable[[str], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -117,8 +75,8 @@ class RequestValidation:
             self._check_head(scope)
         except RecallError as error:
             log.info("refused", code=error.code)
-            self._refused(error.code)
-            await _refused(self._refusal(scope, error), scope, receive, send)
+            self.refused(error.code)
+            await _refused(refusal(scope, error), scope, receive, send)
             return
         if b"transfer-encoding" in dict(scope["headers"]):
             receive, send = _closed_unless_read(receive, send)
@@ -139,33 +97,32 @@ class RequestValidation:
             )
         hosts = headers.get(b"host", [])
         match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-        if scope["path"] not in self._any_host and (
-            match is None or match[1].strip("[]") not in self._hosts
+        if scope["path"] not in self.any_host and (
+            match is None or match[1].strip("[]") not in self.hosts
         ):
             raise HostNotAllowed
         own = {f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts}
         for origin in headers.get(b"origin", []):
-            if origin not in self._origins and origin not in own:
+            if origin not in self.origins and origin not in own:
                 raise OriginNotAllowed
         lengths = headers.get(b"content-length", [])
         if lengths and b"transfer-encoding" in headers:
             # With two lengths, a proxy may take the rest for the next request.
             raise Invalid("The request has Content-Length and Transfer-Encoding. Send one.")
         for length in lengths:
-            if int(length) > self._body_bytes_max:
+            if int(length) > self.body_bytes_max:
                 raise BodyTooLarge(
-                    f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+                    f"A request body may have {self.body_bytes_max} bytes. Send it in parts."
                 )
 
 
+@dataclass(frozen=True)
 class RequestBody:
     """Checks size, encoding and depth of the body of a POST or a PATCH, which it reads at once."""
 
-    def __init__(self, *, body_bytes_max: int, json_depth_max: int, refusal: Refusal) -> None:
-        self._body_bytes_max = body_bytes_max
-        self._json_depth_max = json_depth_max
-        self._refusal = refusal
-        self._pace = Pace(LONG_BODY_BYTES_PER_S, PACE_WAIT_MAX_S)
+    body_bytes_max: int
+    json_depth_max: int
+    _pace: Pace = field(default_factory=lambda: Pace(LONG_BODY_BYTES_PER_S, PACE_WAIT_MAX_S))
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
         """Return what replays the body as if it had not been read; None if the client has gone, or
@@ -178,7 +135,7 @@ class RequestBody:
         except (RecallError, MemoryError) as raised:
             error = raised if isinstance(raised, RecallError) else OutOfMemory()
             log.info("refused", code=error.code)
-            response = self._refusal(scope, error)
+            response = refusal(scope, error)
             if isinstance(error, Busy):
                 response.headers["Retry-After"] = str(BUSY_AGAIN_S)
             await _refused(response, scope, receive, send)
@@ -209,9 +166,9 @@ class RequestBody:
                 return None
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._body_bytes_max:
+            if size > self.body_bytes_max:
                 raise BodyTooLarge(
-                    f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+                    f"A request body may have {self.body_bytes_max} bytes. Send it in parts."
                 )
             if size > PACED_FROM_BYTES:
                 key, now = scope[CALLER].namespace, asyncio.get_running_loop().time()
@@ -229,10 +186,10 @@ class RequestBody:
         if kind not in JSON_KINDS or encoding not in (b"", b"identity"):
             raise UnsupportedMedia
         if len(body) > INLINE_UP_TO_BYTES:
-            check = asyncio.to_thread(check_json, body, self._json_depth_max)
+            check = asyncio.to_thread(check_json, body, self.json_depth_max)
             scope["recall.json"] = await check
         else:
-            scope["recall.json"] = check_json(body, self._json_depth_max)
+            scope["recall.json"] = check_json(body, self.json_depth_max)
         return body
 
 
@@ -285,19 +242,6 @@ def check_json(body: bytes, depth_max: int) -> Any:
         except UnicodeEncodeError:
             raise InvalidText from None
     return value
-
-
-def has_more_values(value: Any, most: int) -> bool:
-    """Return whether there are more than so many JSON values in this one."""
-    count, waiting = 0, [value]
-    while waiting:
-        one = waiting.pop()
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        count += len(inner)
-        if count > most:
-            return True
-        waiting.extend(inner)
-    return False
 
 
 def _check_structure(body: bytes, depth_max: int) -> None:

@@ -25,16 +25,16 @@ UNKNOWN_TOOL = Operation(
 
 # Clients list the tools in this order.
 OPERATIONS: tuple[Operation, ...] = (
-    memories.STORE_MEMORY,
+    memories.store_memory,
     *search.OPERATIONS,
-    *(one for one in memories.OPERATIONS if one is not memories.STORE_MEMORY),
+    *(one for one in memories.OPERATIONS if one is not memories.store_memory),
     *intents.OPERATIONS,
     *erasure.OPERATIONS,
-    tasks.CONSOLIDATE_MEMORIES,
-    contents.GET_MEMORY_STATS,
-    contents.GET_STATUS,
+    tasks.consolidate_memories,
+    contents.get_memory_stats,
+    contents.get_status,
     *access.TOKENS,
-    contents.GET_JOB,
+    contents.get_job,
     *history.CHANGES,
     *contents.TEXTS,
     *reviews.OPERATIONS,
@@ -45,8 +45,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *hooks.OPERATIONS,
     *search.GROUNDING,
     *access.WEBHOOKS,
-    contents.READ_METRICS,
-    contents.EXPORT_NAMESPACE,
+    contents.read_metrics,
+    contents.export_namespace,
     contents.IMPORT_NAMESPACE,
     UNKNOWN_TOOL,
 )

@@ -19,6 +19,7 @@ from recall_server.api.operations.operation import (
     Mcp,
     NoArguments,
     Operation,
+    operation,
 )
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
@@ -26,7 +27,7 @@ from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
 from recall_server.domain.webhook import WebhookKind
 from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import COUNTED
-from recall_server.services.webhooks import Listed
+from recall_server.services.webhooks import Listed, Tested
 from recall_server.storage.tables.tasks import Registration
 
 T = TypeVar("T")
@@ -102,58 +103,9 @@ def _limit(given: list[T] | None, issuers: frozenset[T] | None) -> frozenset[T] 
     return issuers if given is None else frozenset(given)
 
 
-async def whoami(call: Call, _: NoArguments) -> Caller:
-    return call.caller
-
-
-async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
-    found = await call.services.access.tokens(call.caller.namespace, call.caller.rights)
-    call.context.entry.counts["tokens"] = len(found)
-    return found
-
-
-async def issue(call: Call, given: IssueToken) -> Made:
-    return await call.services.access.issue(
-        call.context,
-        label=given.label,
-        wanted=given.wanted(call.caller.rights),
-        by=call.caller.accessor,
-    )
-
-
 async def _find(call: Call, accessor: str) -> TokenInfo:
     caller = call.caller
     return await call.services.access.find(accessor, caller.namespace, caller.rights)
-
-
-async def show(call: Call, given: OneToken) -> TokenInfo:
-    found = await _find(call, given.accessor)
-    call.context.entry.ids.append(found.accessor)
-    return found
-
-
-async def rotate(call: Call, given: RotateToken) -> Made:
-    return await call.services.access.rotate(
-        call.context,
-        await _find(call, given.accessor),
-        timedelta(seconds=given.overlap_s),
-        by=call.caller.accessor,
-    )
-
-
-async def revoke(call: Call, given: RevokeToken) -> Json:
-    info = await _find(call, given.accessor)
-    access = call.services.access
-    revoked = await access.revoke(call.context, info, children_only=given.children_only)
-    return {"revoked": revoked, "ended": _ended(call.context.entry)}
-
-
-async def revoke_child(call: Call, given: Child) -> Json:
-    if not call.caller.rights.access_scope.everything:
-        # The limits of the parent say whether a limited token may do that; for the user of an
-        # identity provider, nothing says it.
-        await _find(call, given.accessor)
-    return await _revoke_child(call, given.accessor, given.jti)
 
 
 async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
@@ -173,105 +125,136 @@ def _made(made: Made, _: Arguments) -> Json:
 
 _TOKEN = ("accessor", "namespace", "scopes", "expires_at")
 
-WHOAMI = Operation(
-    "whoami",
+
+@operation(
     None,
-    "Show what this token may do.",
-    NoArguments,
-    whoami,
-    lambda caller, _: presenters.whoami(caller),
-    ("namespace", "accessor", "scopes"),
+    present=lambda caller, _: presenters.whoami(caller),
+    returns=("namespace", "accessor", "scopes"),
     http=(Http("GET", "/v1/whoami"),),
     mcp=Mcp("Your rights.", title="Who am I", returns=(), idempotent=True),
     read_only=True,
 )
-LIST_TOKENS = Operation(
-    "list_tokens",
+async def whoami(call: Call, _: NoArguments) -> Caller:
+    """Show what this token may do."""
+    return call.caller
+
+
+@operation(
     Scope.TOKENS,
-    "List the tokens of the namespace; for a limited token, those that it could issue.",
-    NoArguments,
-    list_all,
-    lambda found, _: {"tokens": [presenters.token(one) for one in found]},
-    ("tokens",),
+    present=lambda found, _: {"tokens": [presenters.token(one) for one in found]},
+    returns=("tokens",),
     http=(Http("GET", "/v1/tokens"),),
     cli="recall tokens list",
     read_only=True,
 )
-ISSUE_TOKEN = Operation(
-    "issue_token",
+async def list_tokens(call: Call, _: NoArguments) -> list[TokenInfo]:
+    """List the tokens of the namespace; for a limited token, those that it could issue."""
+    found = await call.services.access.tokens(call.caller.namespace, call.caller.rights)
+    call.context.entry.counts["tokens"] = len(found)
+    return found
+
+
+@operation(
     Scope.TOKENS,
-    "Issue a token that may do no more than the one that asks.",
-    IssueToken,
-    issue,
-    _made,
-    ("token", *_TOKEN),
+    present=_made,
+    returns=("token", *_TOKEN),
     http=(Http("POST", "/v1/tokens", CREATED),),
 )
-SHOW_TOKEN = Operation(
-    "show_token",
+async def issue_token(call: Call, given: IssueToken) -> Made:
+    """Issue a token that may do no more than the one that asks."""
+    return await call.services.access.issue(
+        call.context,
+        label=given.label,
+        wanted=given.wanted(call.caller.rights),
+        by=call.caller.accessor,
+    )
+
+
+@operation(
     Scope.TOKENS,
-    "Show what a token may do, and when it was last used.",
-    OneToken,
-    show,
-    lambda info, _: presenters.token(info),
-    _TOKEN,
+    present=lambda info, _: presenters.token(info),
+    returns=_TOKEN,
     http=(Http("GET", "/v1/tokens/{accessor}"),),
     cli="recall tokens show",
     read_only=True,
 )
-ROTATE_TOKEN = Operation(
-    "rotate_token",
+async def show_token(call: Call, given: OneToken) -> TokenInfo:
+    """Show what a token may do, and when it was last used."""
+    found = await _find(call, given.accessor)
+    call.context.entry.ids.append(found.accessor)
+    return found
+
+
+@operation(
     Scope.TOKENS,
-    "Issue a token that takes the place of another, which ends after overlap_s seconds.",
-    RotateToken,
-    rotate,
-    _made,
-    ("token", *_TOKEN),
+    present=_made,
+    returns=("token", *_TOKEN),
     http=(Http("POST", "/v1/tokens/{accessor}/rotate", CREATED),),
     cli="recall tokens rotate",
 )
-REVOKE_TOKEN = Operation(
-    "revoke_token",
+async def rotate_token(call: Call, given: RotateToken) -> Made:
+    """Issue a token that takes the place of another, which ends after overlap_s seconds."""
+    return await call.services.access.rotate(
+        call.context,
+        await _find(call, given.accessor),
+        timedelta(seconds=given.overlap_s),
+        by=call.caller.accessor,
+    )
+
+
+@operation(
     Scope.TOKENS,
-    "Revoke a token and all that it issued; with children_only, only what it issued.",
-    RevokeToken,
-    revoke,
     returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/{accessor}"),),
     cli="recall tokens revoke",
 )
-DELEGATE_TOKEN = Operation(
-    "delegate_token",
+async def revoke_token(call: Call, given: RevokeToken) -> Json:
+    """Revoke a token and all that it issued; with children_only, only what it issued."""
+    info = await _find(call, given.accessor)
+    access = call.services.access
+    revoked = await access.revoke(call.context, info, children_only=given.children_only)
+    return {"revoked": revoked, "ended": _ended(call.context.entry)}
+
+
+@operation(
     None,
-    "Make a child of the token that asks, for a sub-agent.",
-    DelegateToken,
-    lambda call, given: call.services.delegation.mint(
-        call.context, call.caller.accessor, given.wanted(call.caller.rights)
-    ),
-    _made,
-    ("token", *_TOKEN),
+    present=_made,
+    returns=("token", *_TOKEN),
     http=(Http("POST", "/v1/tokens/children", CREATED),),
     cli="recall tokens delegate",
 )
-REVOKE_OWN_CHILD = Operation(
-    "revoke_own_child",
+async def delegate_token(call: Call, given: DelegateToken) -> Made:
+    """Make a child of the token that asks, for a sub-agent."""
+    return await call.services.delegation.mint(
+        call.context, call.caller.accessor, given.wanted(call.caller.rights)
+    )
+
+
+@operation(
     None,
-    "Revoke a child of the token that asks.",
-    OwnChild,
-    lambda call, given: _revoke_child(call, call.caller.accessor, given.jti),
     returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/children/{jti}"),),
 )
-REVOKE_CHILD = Operation(
-    "revoke_child",
+async def revoke_own_child(call: Call, given: OwnChild) -> Json:
+    """Revoke a child of the token that asks."""
+    return await _revoke_child(call, call.caller.accessor, given.jti)
+
+
+@operation(
     Scope.TOKENS,
-    "Revoke a child of any token of the namespace.",
-    Child,
-    revoke_child,
     returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/{accessor}/children/{jti}"),),
     cli="recall tokens revoke",
 )
+async def revoke_child(call: Call, given: Child) -> Json:
+    """Revoke a child of any token of the namespace."""
+    if not call.caller.rights.access_scope.everything:
+        # The limits of the parent say whether a limited token may do that; for the user of an
+        # identity provider, nothing says it.
+        await _find(call, given.accessor)
+    return await _revoke_child(call, given.accessor, given.jti)
+
+
 CREATE_TOKEN = Operation(
     "create_token", Scope.ADMIN, "Make a token for a namespace.", cli="recall create-token"
 )
@@ -283,15 +266,15 @@ TOKENS_NOT_BEFORE = Operation(
 )
 
 TOKENS = (
-    WHOAMI,
-    LIST_TOKENS,
-    ISSUE_TOKEN,
-    DELEGATE_TOKEN,
-    REVOKE_OWN_CHILD,
-    SHOW_TOKEN,
-    ROTATE_TOKEN,
-    REVOKE_TOKEN,
-    REVOKE_CHILD,
+    whoami,
+    list_tokens,
+    issue_token,
+    delegate_token,
+    revoke_own_child,
+    show_token,
+    rotate_token,
+    revoke_token,
+    revoke_child,
     CREATE_TOKEN,
     TOKENS_NOT_BEFORE,
 )
@@ -307,25 +290,6 @@ class OneWebhook(Arguments):
     webhook_id: str
 
 
-async def add_webhook(call: Call, given: AddWebhook) -> tuple[Registration, str]:
-    if given.include_text:
-        call.caller.rights.require(Scope.READ, whole_namespace=True)
-    return await call.services.webhooks.add(
-        call.context, given.url, given.kinds, include_text=given.include_text
-    )
-
-
-async def list_webhooks(call: Call, _: NoArguments) -> Sequence[Listed]:
-    found = await call.services.webhooks.all(call.caller.namespace)
-    call.context.entry.counts["webhooks"] = len(found)
-    return found
-
-
-async def remove_webhook(call: Call, given: OneWebhook) -> Json:
-    await call.services.webhooks.remove(call.context, given.webhook_id)
-    return {"removed": given.webhook_id}
-
-
 def _added(made: tuple[Registration, str], _: Arguments) -> Json:
     registration, secret = made
     return {"secret": secret, **presenters.webhook(registration)}
@@ -333,57 +297,68 @@ def _added(made: tuple[Registration, str], _: Arguments) -> Json:
 
 _WEBHOOK = ("id", "url", "kinds", "include_text", "state")
 
-ADD_WEBHOOK = Operation(
-    "add_webhook",
+
+@operation(
     Scope.WEBHOOKS,
-    "Have a URL told of events of the namespace, signed with a secret that is shown once.",
-    AddWebhook,
-    add_webhook,
-    _added,
-    ("secret", *_WEBHOOK),
+    present=_added,
+    returns=("secret", *_WEBHOOK),
     whole_namespace=True,
     http=(Http("POST", "/v1/webhooks", CREATED),),
     cli="recall webhooks add",
 )
-LIST_WEBHOOKS = Operation(
-    "list_webhooks",
+async def add_webhook(call: Call, given: AddWebhook) -> tuple[Registration, str]:
+    """Have a URL told of events of the namespace, signed with a secret that is shown once."""
+    if given.include_text:
+        call.caller.rights.require(Scope.READ, whole_namespace=True)
+    return await call.services.webhooks.add(
+        call.context, given.url, given.kinds, include_text=given.include_text
+    )
+
+
+@operation(
     Scope.WEBHOOKS,
-    "List the webhooks of the namespace: what each is told, whether it takes it, what waits.",
-    NoArguments,
-    list_webhooks,
-    lambda found, _: {
+    present=lambda found, _: {
         "webhooks": [
             {**presenters.webhook(one.registration), "pending": one.pending} for one in found
         ]
     },
-    ("webhooks",),
+    returns=("webhooks",),
     whole_namespace=True,
     http=(Http("GET", "/v1/webhooks"),),
     cli="recall webhooks list",
     read_only=True,
 )
-REMOVE_WEBHOOK = Operation(
-    "remove_webhook",
+async def list_webhooks(call: Call, _: NoArguments) -> Sequence[Listed]:
+    """List the webhooks of the namespace: what each is told, whether it takes it, what waits."""
+    found = await call.services.webhooks.all(call.caller.namespace)
+    call.context.entry.counts["webhooks"] = len(found)
+    return found
+
+
+@operation(
     Scope.WEBHOOKS,
-    "Remove a webhook: it gets no more events.",
-    OneWebhook,
-    remove_webhook,
     returns=("removed",),
     whole_namespace=True,
     http=(Http("DELETE", "/v1/webhooks/{webhook_id}"),),
     cli="recall webhooks remove",
 )
-TEST_WEBHOOK = Operation(
-    "test_webhook",
+async def remove_webhook(call: Call, given: OneWebhook) -> Json:
+    """Remove a webhook: it gets no more events."""
+    await call.services.webhooks.remove(call.context, given.webhook_id)
+    return {"removed": given.webhook_id}
+
+
+@operation(
     Scope.WEBHOOKS,
-    "Send a webhook an event without data; a dead one that accepts it gets events again.",
-    OneWebhook,
-    lambda call, given: call.services.webhooks.test(call.context, given.webhook_id),
-    lambda tested, _: asdict(tested),
-    ("delivered", "status", "code"),
+    present=lambda tested, _: asdict(tested),
+    returns=("delivered", "status", "code"),
     whole_namespace=True,
     http=(Http("POST", "/v1/webhooks/{webhook_id}/test"),),
     cli="recall webhooks test",
 )
+async def test_webhook(call: Call, given: OneWebhook) -> Tested:
+    """Send a webhook an event without data; a dead one that accepts it gets events again."""
+    return await call.services.webhooks.test(call.context, given.webhook_id)
 
-WEBHOOKS = (ADD_WEBHOOK, LIST_WEBHOOKS, REMOVE_WEBHOOK, TEST_WEBHOOK)
+
+WEBHOOKS = (add_webhook, list_webhooks, remove_webhook, test_webhook)

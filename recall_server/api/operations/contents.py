@@ -25,6 +25,7 @@ from recall_server.api.operations.operation import (
     NoArguments,
     Operation,
     Plain,
+    operation,
 )
 from recall_server.api.probes import METRICS_PATH
 from recall_server.domain.episode import Episode
@@ -35,6 +36,7 @@ from recall_server.domain.task import JobProgress
 from recall_server.services import transfer
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.memory.texts import TextPage
+from recall_server.services.search.recall import Counts
 from recall_server.services.transfer import importing
 
 # The `expires_at` of a text that does not expire.
@@ -98,7 +100,31 @@ class UpdateEpisode(Arguments):
     expired_at: str = ""
 
 
-async def list_page(call: Call, given: ListTexts) -> TextPage:
+def _page(found: TextPage, _: ListTexts) -> Json:
+    return {
+        "texts": [presenters.text(one, words) for one, words in found.texts],
+        "next_offset": found.next_offset,
+    }
+
+
+@operation(
+    Scope.READ,
+    present=_page,
+    returns=("texts", "next_offset"),
+    http=(Http("GET", "/v1/texts"), Http("GET", "/api/v1/episodes", arguments=GetEpisodes)),
+    mcp=Mcp(
+        toolset=ENGRAM,
+        aliases={
+            "get_episodes": (GetEpisodes, ENGRAM),
+            "conversation_search_date": (ListByDate, AGENTERNAL),
+        },
+        idempotent=True,
+    ),
+    cli="recall texts",
+    read_only=True,
+)
+async def list_texts(call: Call, given: ListTexts) -> TextPage:
+    """List texts as they were sent, latest first by when they were said."""
     return await call.services.texts.page(
         given.context(call),
         limit=given.limit,
@@ -108,7 +134,19 @@ async def list_page(call: Call, given: ListTexts) -> TextPage:
     )
 
 
-async def update(call: Call, given: UpdateText | UpdateEpisode) -> tuple[Episode, str]:
+@operation(
+    Scope.WRITE,
+    arguments=UpdateText,
+    present=lambda changed, _: presenters.text(*changed),
+    returns=("id", "tags", "metadata", "expires_at"),
+    http=(
+        Http("PATCH", "/v1/texts/{text_id}"),
+        Http("PATCH", "/api/v1/episodes/{episode_id}", arguments=UpdateEpisode),
+    ),
+    mcp=Mcp(toolset=ENGRAM, aliases={"update_episode": (UpdateEpisode, ENGRAM)}, idempotent=True),
+)
+async def update_text(call: Call, given: UpdateText | UpdateEpisode) -> tuple[Episode, str]:
+    """Change the tags, the metadata or the end of a text; its words stay as they are."""
     if isinstance(given, UpdateEpisode):
         given = UpdateText(
             text_id=given.episode_id,
@@ -130,62 +168,17 @@ async def update(call: Call, given: UpdateText | UpdateEpisode) -> tuple[Episode
     )
 
 
-async def forget(call: Call, given: OneText) -> Json:
-    return {"forgotten": await call.services.texts.forget(call.context, given.text_id)}
-
-
-def _page(found: TextPage, _: ListTexts) -> Json:
-    return {
-        "texts": [presenters.text(one, words) for one, words in found.texts],
-        "next_offset": found.next_offset,
-    }
-
-
-LIST_TEXTS = Operation(
-    "list_texts",
-    Scope.READ,
-    "List texts as they were sent, latest first by when they were said.",
-    ListTexts,
-    list_page,
-    _page,
-    ("texts", "next_offset"),
-    http=(Http("GET", "/v1/texts"), Http("GET", "/api/v1/episodes", arguments=GetEpisodes)),
-    mcp=Mcp(
-        toolset=ENGRAM,
-        aliases={
-            "get_episodes": (GetEpisodes, ENGRAM),
-            "conversation_search_date": (ListByDate, AGENTERNAL),
-        },
-        idempotent=True,
-    ),
-    cli="recall texts",
-    read_only=True,
-)
-UPDATE_TEXT = Operation(
-    "update_text",
-    Scope.WRITE,
-    "Change the tags, the metadata or the end of a text; its words stay as they are.",
-    UpdateText,
-    update,
-    lambda changed, _: presenters.text(*changed),
-    ("id", "tags", "metadata", "expires_at"),
-    http=(
-        Http("PATCH", "/v1/texts/{text_id}"),
-        Http("PATCH", "/api/v1/episodes/{episode_id}", arguments=UpdateEpisode),
-    ),
-    mcp=Mcp(toolset=ENGRAM, aliases={"update_episode": (UpdateEpisode, ENGRAM)}, idempotent=True),
-)
-FORGET_TEXT = Operation(
-    "forget_text",
+@operation(
     Scope.FORGET,
-    "Forget a text, and the memories that no other text states; each can be restored.",
-    OneText,
-    forget,
     returns=("forgotten",),
     http=(Http("DELETE", "/v1/texts/{text_id}"),),
 )
+async def forget_text(call: Call, given: OneText) -> Json:
+    """Forget a text, and the memories that no other text states; each can be restored."""
+    return {"forgotten": await call.services.texts.forget(call.context, given.text_id)}
 
-TEXTS = (LIST_TEXTS, UPDATE_TEXT, FORGET_TEXT)
+
+TEXTS = (list_texts, update_text, forget_text)
 
 
 class OneJob(Arguments):
@@ -217,16 +210,6 @@ class MemoryStats(GetMemoryStats):
         return super().past(call)
 
 
-async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
-    try:
-        return await call.services.ingest.extracted(call.context, given.job_id)
-    except NotFound:
-        recheck = await call.services.recheck.progress(call.context, given.job_id)
-        if recheck is None:
-            raise
-        return recheck
-
-
 def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
     if not isinstance(found, Extracted):
         return presenters.job(found) | {"held_turns": 0, "refused": []}
@@ -238,31 +221,10 @@ def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
     return presenters.job(found.job, found.memory_ids) | of_text
 
 
-async def export(call: Call, given: ExportNamespace) -> Download:
-    reader = transfer.Reader()
-    pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
-    # An error must be raised before the answer has begun.
-    first = await anext(pieces)
-    name = f"{call.caller.namespace}.jsonl"
-    return Download(name, LINES, first, pieces, reader)
-
-
-async def read_metrics(call: Call, _: NoArguments) -> Plain:
-    tasks = call.services.tasks
-    found = await call.services.metrics.exposed(tasks.store, tasks.runtime.now())
-    return Plain(CONTENT_TYPE_LATEST, found)
-
-
-GET_MEMORY_STATS = Operation(
-    "get_memory_stats",
+@operation(
     Scope.READ,
-    "Count the memories of each type, and the texts that wait for extraction.",
-    GetMemoryStats,
-    lambda call, given: call.services.recall.stats(
-        call.context, given.past(call), by_status=given.by_status
-    ),
-    lambda counts, _: presenters.counts(counts),
-    ("by_type", "total", "pending_extractions"),
+    present=lambda counts, _: presenters.counts(counts),
+    returns=("by_type", "total", "pending_extractions"),
     http=(Http("GET", "/v1/stats"),),
     mcp=Mcp(
         "Memories of each type, and texts that wait for extraction.",
@@ -273,58 +235,85 @@ GET_MEMORY_STATS = Operation(
     ),
     read_only=True,
 )
-GET_STATUS = Operation(
-    "get_status",
+async def get_memory_stats(call: Call, given: GetMemoryStats) -> Counts:
+    """Count the memories of each type, and the texts that wait for extraction."""
+    return await call.services.recall.stats(
+        call.context, given.past(call), by_status=given.by_status
+    )
+
+
+@operation(
     Scope.READ,
-    "Say that the server is well, with the counts of the namespace.",
-    NoArguments,
-    lambda call, _: call.services.recall.stats(call.context),
-    lambda counts, _: {
+    present=lambda counts, _: {
         "status": "ok",
         "version": __version__,
         "memories": counts.total,
         "pending_extractions": counts.backlog.pending_extractions,
     },
-    ("status", "version", "memories", "pending_extractions"),
+    returns=("status", "version", "memories", "pending_extractions"),
     http=(Http("GET", "/api/v1/status"),),
     mcp=Mcp("Whether the server is well.", title="Status", toolset=ENGRAM, idempotent=True),
     read_only=True,
 )
-GET_JOB = Operation(
-    "get_job",
+async def get_status(call: Call, _: NoArguments) -> Counts:
+    """Say that the server is well, with the counts of the namespace."""
+    return await call.services.recall.stats(call.context)
+
+
+@operation(
     Scope.READ,
-    "Get the state of the job of a stored text, its attempts, the memories that came of it, what "
-    "was proposed and refused, and how many turns are in quarantine; or the state of a recheck.",
-    OneJob,
-    get_job,
-    _job,
-    (
+    present=_job,
+    returns=(
         *("job_id", "kind", "state", "attempts", "failures", "error_code"),
         *("memory_ids", "held_turns", "refused"),
     ),
     http=(Http("GET", "/v1/jobs/{job_id}"),),
     read_only=True,
 )
+async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
+    """Get the state of the job of a stored text, its attempts, the memories that came of it, what
+    was proposed and refused, and how many turns are in quarantine; or the state of a recheck.
+    """
+    try:
+        return await call.services.ingest.extracted(call.context, given.job_id)
+    except NotFound:
+        recheck = await call.services.recheck.progress(call.context, given.job_id)
+        if recheck is None:
+            raise
+        return recheck
+
+
 # An export includes the audit log and deleted memories: more than reading memories shows.
-EXPORT_NAMESPACE = Operation(
-    transfer.OPERATION,
+
+
+@operation(
     Scope.ADMIN,
-    "Export all that the namespace holds, or all that concerns one subject, as JSON Lines.",
-    ExportNamespace,
-    export,
     whole_namespace=True,
     http=(Http("GET", "/v1/export", media_type=LINES),),
     cli="recall export",
 )
+async def export_namespace(call: Call, given: ExportNamespace) -> Download:
+    """Export all that the namespace holds, or all that concerns one subject, as JSON Lines."""
+    reader = transfer.Reader()
+    pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
+    # An error must be raised before the answer has begun.
+    first = await anext(pieces)
+    name = f"{call.caller.namespace}.jsonl"
+    return Download(name, LINES, first, pieces, reader)
+
+
 IMPORT_NAMESPACE = Operation(
     importing.OPERATION, Scope.ADMIN, "Import an export into a namespace.", cli="recall import"
 )
-READ_METRICS = Operation(
-    "read_metrics",
+
+
+@operation(
     Scope.METRICS,
-    "The metrics of this process, in the text format of Prometheus. No label names a tenant.",
-    NoArguments,
-    read_metrics,
     http=(Http("GET", METRICS_PATH, media_type="text/plain"),),
     read_only=True,
 )
+async def read_metrics(call: Call, _: NoArguments) -> Plain:
+    """The metrics of this process, in the text format of Prometheus. No label names a tenant."""
+    tasks = call.services.tasks
+    found = await call.services.metrics.exposed(tasks.store, tasks.runtime.now())
+    return Plain(CONTENT_TYPE_LATEST, found)

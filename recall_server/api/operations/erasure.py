@@ -3,7 +3,15 @@
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.operations.operation import Arguments, Call, Caller, Http, Mcp, Operation
+from recall_server.api.operations.operation import (
+    Arguments,
+    Call,
+    Caller,
+    Http,
+    Mcp,
+    Operation,
+    operation,
+)
 from recall_server.application import Services
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
@@ -41,34 +49,10 @@ class CollectReceipt(Arguments):
     )
 
 
-async def erase(call: Call, given: Erase) -> Erased:
-    service, whole = call.services.erase, Context(call.context.entry)
-    named = [one for one in (given.memory_id, given.subject, given.container) if one]
-    mixed = bool(given.confirm) and bool(given.model_fields_set & TARGETS)
-    if len(named) > 1 or mixed or (given.dry_run and not named):
-        raise Invalid(
-            f"Send one of memory_id, subject, container, or confirm: {CONFIRMATION}. dry_run goes "
-            "with the first three."
-        )
-    if given.memory_id:
-        return await service.memory(whole, given.memory_id, dry_run=given.dry_run)
-    if given.subject:
-        return await service.subject(whole, given.subject, dry_run=given.dry_run)
-    if given.container:
-        return await service.container(call.context, given.container, dry_run=given.dry_run)
-    return await service.namespace(whole, given.confirm)
-
-
 async def holder(services: Services, given: CollectReceipt) -> Caller:
     """Return the holder of the secret of a receipt, to whose namespace the record belongs."""
     namespace = await services.erase.find_receipt(given.receipt_id, given.secret)
     return Caller(namespace, given.receipt_id, NONE)
-
-
-async def collect(call: Call, given: CollectReceipt) -> Collected:
-    return await call.services.erase.collect(
-        call.context, given.receipt_id, given.secret, acknowledge=given.acknowledge
-    )
 
 
 def _erase_what(given: Erase, _: Rights) -> Operation:
@@ -76,7 +60,7 @@ def _erase_what(given: Erase, _: Rights) -> Operation:
         return ERASE_MEMORY
     if given.subject:
         return ERASE_SUBJECT
-    return ERASE_CONTAINER if given.container else DELETE_NAMESPACE_DATA
+    return ERASE_CONTAINER if given.container else delete_namespace_data
 
 
 ERASE_MEMORY = Operation(
@@ -102,14 +86,12 @@ ERASE_CONTAINER = Operation(
     destroys=True,
     cli="recall erase --container",
 )
-DELETE_NAMESPACE_DATA = Operation(
-    "delete_namespace_data",
+
+
+@operation(
     Scope.ERASE,
-    "Destroy everything, and revoke all tokens.",
-    DeleteNamespaceData,
-    lambda call, given: call.services.erase.namespace(call.context, given.confirm),
-    lambda erased, _: {"deleted": True, **presenters.erased(erased)},
-    ("tokens_revoked", "receipt_id"),
+    present=lambda erased, _: {"deleted": True, **presenters.erased(erased)},
+    returns=("tokens_revoked", "receipt_id"),
     whole_namespace=True,
     destroys=True,
     mcp=Mcp(
@@ -120,30 +102,53 @@ DELETE_NAMESPACE_DATA = Operation(
     ),
     cli="recall erase",
 )
-ERASE = Operation(
-    "erase",
+async def delete_namespace_data(call: Call, given: DeleteNamespaceData) -> Erased:
+    """Destroy everything, and revoke all tokens."""
+    return await call.services.erase.namespace(call.context, given.confirm)
+
+
+@operation(
     Scope.ERASE,
-    "Destroy a memory, a subject, a container or everything; a receipt says what was destroyed.",
-    Erase,
-    erase,
-    lambda erased, _: presenters.erased(erased),
-    ("kind", "counts", "dry_run"),
+    present=lambda erased, _: presenters.erased(erased),
+    returns=("kind", "counts", "dry_run"),
     destroys=True,
     becomes=_erase_what,
     http=(Http("POST", "/v1/erasure"),),
 )
-COLLECT_RECEIPT = Operation(
-    "collect_receipt",
+async def erase(call: Call, given: Erase) -> Erased:
+    """Destroy a memory, a subject, a container or everything; a receipt says what was destroyed."""
+    service, whole = call.services.erase, Context(call.context.entry)
+    named = [one for one in (given.memory_id, given.subject, given.container) if one]
+    mixed = bool(given.confirm) and bool(given.model_fields_set & TARGETS)
+    if len(named) > 1 or mixed or (given.dry_run and not named):
+        raise Invalid(
+            f"Send one of memory_id, subject, container, or confirm: {CONFIRMATION}. dry_run goes "
+            "with the first three."
+        )
+    if given.memory_id:
+        return await service.memory(whole, given.memory_id, dry_run=given.dry_run)
+    if given.subject:
+        return await service.subject(whole, given.subject, dry_run=given.dry_run)
+    if given.container:
+        return await service.container(call.context, given.container, dry_run=given.dry_run)
+    return await service.namespace(whole, given.confirm)
+
+
+@operation(
     None,
-    "Collect the receipt of an erasure, with its secret instead of a token.",
-    CollectReceipt,
-    collect,
-    lambda found, _: {"receipt": found.receipt, "final": found.final},
-    ("receipt", "final"),
+    present=lambda found, _: {"receipt": found.receipt, "final": found.final},
+    returns=("receipt", "final"),
     http=(
         Http("GET", "/v1/receipts/{receipt_id}", headers={"secret": RECEIPT_HEADER}, holder=holder),
     ),
 )
+async def collect_receipt(call: Call, given: CollectReceipt) -> Collected:
+    """Collect the receipt of an erasure, with its secret instead of a token."""
+    return await call.services.erase.collect(
+        call.context, given.receipt_id, given.secret, acknowledge=given.acknowledge
+    )
+
+
 ERASE_AGAIN = Operation(
     "erase_again",
     Scope.ADMIN,
@@ -171,12 +176,12 @@ LIFT_HOLD = Operation(
 )
 
 OPERATIONS = (
-    ERASE,
-    DELETE_NAMESPACE_DATA,
+    erase,
+    delete_namespace_data,
     ERASE_MEMORY,
     ERASE_SUBJECT,
     ERASE_CONTAINER,
-    COLLECT_RECEIPT,
+    collect_receipt,
     ERASE_AGAIN,
     ALLOW_ERASED,
     PURGE_SOURCE,

@@ -15,6 +15,7 @@ from recall_server.api.operations.operation import (
     Http,
     Json,
     Operation,
+    operation,
 )
 from recall_server.domain.audit import RESTORE, Outcome
 from recall_server.domain.errors import Invalid
@@ -35,16 +36,6 @@ class UndoChange(Arguments):
     dry_run: bool = False
     with_dependents: bool = Field(
         default=False, description="also take back what rests on it, the newest first"
-    )
-
-
-async def undo(call: Call, given: UndoChange) -> Undone:
-    return await call.services.changes.undo(
-        call.context,
-        given.change_id,
-        rights=call.caller.rights,
-        dry_run=given.dry_run,
-        with_dependents=given.with_dependents,
     )
 
 
@@ -79,31 +70,38 @@ def _undone(found: Undone, given: UndoChange) -> Json:
     }
 
 
-LIST_CHANGES = Operation(
-    "list_changes",
+@operation(
     Scope.READ,
-    "List what jobs, tasks, imports and calls changed, newest first.",
-    ListChanges,
-    lambda call, given: call.services.changes.page(call.context, given.before or None),
-    _changes,
-    ("changes", "next_before"),
+    present=_changes,
+    returns=("changes", "next_before"),
     whole_namespace=True,
     http=(Http("GET", "/v1/changes"),),
     cli="recall changes",
     read_only=True,
 )
-UNDO_CHANGE = Operation(
-    "undo_change",
+async def list_changes(call: Call, given: ListChanges) -> ChangePage:
+    """List what jobs, tasks, imports and calls changed, newest first."""
+    return await call.services.changes.page(call.context, given.before or None)
+
+
+@operation(
     Scope.FORGET,
-    "Take a change back exactly, unless something later rests on it; an undo can be undone.",
-    UndoChange,
-    undo,
-    _undone,
-    ("undone", "memory_ids", "forgotten_ids", "episode_ids", "change_id", "dry_run"),
+    present=_undone,
+    returns=("undone", "memory_ids", "forgotten_ids", "episode_ids", "change_id", "dry_run"),
     whole_namespace=True,
     http=(Http("POST", "/v1/changes/{change_id}/undo"),),
     cli="recall undo",
 )
+async def undo_change(call: Call, given: UndoChange) -> Undone:
+    """Take a change back exactly, unless something later rests on it; an undo can be undone."""
+    return await call.services.changes.undo(
+        call.context,
+        given.change_id,
+        rights=call.caller.rights,
+        dry_run=given.dry_run,
+        with_dependents=given.with_dependents,
+    )
+
 
 REBUILD_NAMESPACE = Operation(
     "rebuild_namespace",
@@ -113,7 +111,7 @@ REBUILD_NAMESPACE = Operation(
     cli="recall rebuild",
 )
 
-CHANGES = (LIST_CHANGES, UNDO_CHANGE, REBUILD_NAMESPACE)
+CHANGES = (list_changes, undo_change, REBUILD_NAMESPACE)
 
 
 # A day inside of either end, since engines shift times between zones.
@@ -169,21 +167,22 @@ def _time(text: str, name: str) -> datetime:
     return min(max(found, EARLIEST), LATEST).astimezone(UTC)
 
 
-READ_AUDIT = Operation(
-    "read_audit",
+@operation(
     Scope.AUDIT,
-    "Read the audit log of the namespace, newest first.",
-    ReadAudit,
-    lambda call, given: call.services.audit.page(
-        call.context, given.filter(), cursor=given.cursor, limit=given.limit
-    ),
-    _records,
-    ("records", "next_cursor"),
+    present=_records,
+    returns=("records", "next_cursor"),
     whole_namespace=True,
     http=(Http("GET", "/v1/audit"),),
     cli="recall audit tail",
     read_only=True,
 )
+async def read_audit(call: Call, given: ReadAudit) -> AuditPage:
+    """Read the audit log of the namespace, newest first."""
+    return await call.services.audit.page(
+        call.context, given.filter(), cursor=given.cursor, limit=given.limit
+    )
+
+
 EXPORT_AUDIT = Operation(
     "export_audit", Scope.ADMIN, "Write the audit log of a namespace.", cli="recall audit export"
 )
@@ -203,4 +202,4 @@ RESTORE_BACKUP = Operation(
     cli="recall restore-backup",
 )
 
-AUDIT = (READ_AUDIT, EXPORT_AUDIT, CHECKPOINT_AUDIT, VERIFY_AUDIT, RESTORE_BACKUP)
+AUDIT = (read_audit, EXPORT_AUDIT, CHECKPOINT_AUDIT, VERIFY_AUDIT, RESTORE_BACKUP)

@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from recall_server.api.operations.intake import Message, StoreMemory
-from recall_server.api.operations.operation import Arguments, Call, Http, Json, Operation
+from recall_server.api.operations.operation import Arguments, Call, Http, Json, Operation, operation
 from recall_server.domain.ids import NONE
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.query import Hit, Query
 from recall_server.domain.search.ranking import fit_budget, text_tokens
 from recall_server.domain.security.trust import Trust, Witness, witness
@@ -66,28 +66,6 @@ class AnswerHook(Arguments):
         path = PureWindowsPath if "\\" in cwd else PurePosixPath
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", path(cwd).name)[:CONTAINER_CHARS_MAX]
         return name.strip("._-")
-
-
-async def answer(call: Call, given: AnswerHook) -> Json:
-    if given.event.hands_in:
-        await _hand_in(call, given)
-        return {}
-    if given.event is Event.SESSION_START or not given.prompt.strip():
-        lines = await _latest(call, given.container())
-    else:
-        lines = await _found(call, given)
-    # They fit together with the head, each with its end of line.
-    left = TOKENS_MAX - text_tokens(HEAD)
-    kept = fit_budget(lines, left, lambda line: text_tokens(line) + 1)
-    if not kept:
-        return {}
-    return {
-        "hookSpecificOutput": {
-            # As hosts call it: UserPromptSubmit.
-            "hookEventName": given.event.title().replace("-", ""),
-            "additionalContext": "\n".join((HEAD, *kept)),
-        }
-    }
 
 
 async def _hand_in(call: Call, given: AnswerHook) -> None:
@@ -151,17 +129,42 @@ STORE_FROM_HOOK = Operation(
     "Store what is new of a conversation, for a hook of a coding agent.",
     cli="recall hook stop",
 )
-ANSWER_HOOK: Operation = Operation(
-    "answer_hook",
+
+
+def _answered_as(given: AnswerHook, _: Rights) -> Operation:
+    return STORE_FROM_HOOK if given.event.hands_in else answer_hook
+
+
+@operation(
     Scope.READ,
-    "Answer a hook of a coding agent with what is remembered about the prompt or the project; at "
-    "an end, store what is new of the conversation.",
-    AnswerHook,
-    answer,
-    becomes=lambda given, _: STORE_FROM_HOOK if given.event.hands_in else ANSWER_HOOK,
+    becomes=_answered_as,
     http=(Http("POST", "/v1/hooks/{event}", returns=()),),
     cli="recall hook",
     read_only=True,
 )
+async def answer_hook(call: Call, given: AnswerHook) -> Json:
+    """Answer a hook of a coding agent with what is remembered about the prompt or the project; at
+    an end, store what is new of the conversation.
+    """
+    if given.event.hands_in:
+        await _hand_in(call, given)
+        return {}
+    if given.event is Event.SESSION_START or not given.prompt.strip():
+        lines = await _latest(call, given.container())
+    else:
+        lines = await _found(call, given)
+    # They fit together with the head, each with its end of line.
+    left = TOKENS_MAX - text_tokens(HEAD)
+    kept = fit_budget(lines, left, lambda line: text_tokens(line) + 1)
+    if not kept:
+        return {}
+    return {
+        "hookSpecificOutput": {
+            # As hosts call it: UserPromptSubmit.
+            "hookEventName": given.event.title().replace("-", ""),
+            "additionalContext": "\n".join((HEAD, *kept)),
+        }
+    }
 
-OPERATIONS = (ANSWER_HOOK, STORE_FROM_HOOK)
+
+OPERATIONS = (answer_hook, STORE_FROM_HOOK)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.operations.intake import Origin, check_own, moment_given, source_of
-from recall_server.api.operations.memories import DELETE_MEMORY
+from recall_server.api.operations.memories import delete_memory
 from recall_server.api.operations.operation import (
     REVIEWS,
     Arguments,
@@ -17,6 +17,7 @@ from recall_server.api.operations.operation import (
     Json,
     Mcp,
     Operation,
+    operation,
 )
 from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
@@ -77,7 +78,7 @@ class ProposeChange(Arguments):
             self.type,
             self.confidence,
             self.dry_run,
-            review=_decided_as(self, call.caller.rights) is PROPOSE_CHANGE,
+            review=_decided_as(self, call.caller.rights) is propose_change,
             evidence=self.evidence,
             needs_review=self.needs_review,
         )
@@ -128,38 +129,16 @@ class RelateMemories(Arguments):
     confidence: float = Field(1.0, ge=0, le=1)
 
 
-async def submit(call: Call, given: ProposeChange) -> Report:
-    return await call.services.intents.submit(call.context, given.wish(call))
-
-
-async def update(call: Call, given: UpdateMemory) -> Report:
-    return await call.services.intents.update(
-        call.context,
-        given.memory_id,
-        text=given.text,
-        type_=given.type,
-        confidence=given.confidence,
-        dry_run=given.dry_run,
-        review=_updated_as(given, call.caller.rights) is PROPOSE_CHANGE,
-    )
-
-
-async def relate(call: Call, given: RelateMemories) -> Related:
-    return await call.services.intents.relate(
-        call.context, given.from_id, given.relation, given.to_id, given.confidence
-    )
-
-
 def _decided_as(given: ProposeChange, rights: Rights) -> Operation:
     text = given.text or (given.content if isinstance(given, SubmitDurable) else "")
     forgets = intended(given.intent, text, given.memory_id) is Intent.FORGET
-    asked = DELETE_MEMORY if forgets else SUBMIT_MEMORY
+    asked = delete_memory if forgets else submit_memory
     at_once = isinstance(given, SubmitMemory) and not given.review
     return _or_proposed(asked, rights, review=not at_once)
 
 
 def _updated_as(given: UpdateMemory, rights: Rights) -> Operation:
-    return _or_proposed(UPDATE_MEMORY, rights, review=given.review)
+    return _or_proposed(update_memory, rights, review=given.review)
 
 
 def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation:
@@ -167,7 +146,7 @@ def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation
     the change proposes it.
     """
     unasked = rights.proposes and not rights.allows(asked.scope)
-    return PROPOSE_CHANGE if review or unasked else asked
+    return propose_change if review or unasked else asked
 
 
 # The first of these changes that a plan contains is the outcome of the submission.
@@ -301,14 +280,12 @@ _RETURNS = (
 )
 # The arguments that a model is told of.
 _LISTED = {"text", "intent", "memory_id", "type", "container", "dry_run"}
-SUBMIT_MEMORY = Operation(
-    "submit_memory",
+
+
+@operation(
     Scope.WRITE,
-    "Remember, correct or forget something at once, and report what was decided.",
-    SubmitMemory,
-    submit,
-    reported,
-    _RETURNS,
+    present=reported,
+    returns=_RETURNS,
     becomes=_decided_as,
     proposes=True,
     http=(
@@ -323,37 +300,48 @@ SUBMIT_MEMORY = Operation(
         unlisted=frozenset(SubmitDurable.model_fields) - _LISTED,
     ),
 )
-UPDATE_MEMORY = Operation(
-    "update_memory",
+async def submit_memory(call: Call, given: SubmitMemory) -> Report:
+    """Remember, correct or forget something at once, and report what was decided."""
+    return await call.services.intents.submit(call.context, given.wish(call))
+
+
+@operation(
     Scope.EDIT,
-    "Change a memory by hand: a new version takes its place, whoever said the old one.",
-    UpdateMemory,
-    update,
-    reported,
-    _RETURNS,
+    present=reported,
+    returns=_RETURNS,
     becomes=_updated_as,
     proposes=True,
     http=(Http("PATCH", "/v1/memories/{memory_id}"),),
     cli="recall edit",
 )
-PROPOSE_CHANGE = Operation(
-    "propose_change",
+async def update_memory(call: Call, given: UpdateMemory) -> Report:
+    """Change a memory by hand: a new version takes its place, whoever said the old one."""
+    return await call.services.intents.update(
+        call.context,
+        given.memory_id,
+        text=given.text,
+        type_=given.type,
+        confidence=given.confidence,
+        dry_run=given.dry_run,
+        review=_updated_as(given, call.caller.rights) is propose_change,
+    )
+
+
+@operation(
     Scope.PROPOSE,
-    "Propose to remember, correct or forget something: it waits until somebody accepts it.",
-    ProposeChange,
-    submit,
-    reported,
-    _RETURNS,
+    present=reported,
+    returns=_RETURNS,
     http=(Http("POST", "/v1/proposals"),),
 )
-RELATE_MEMORIES = Operation(
-    "relate_memories",
+async def propose_change(call: Call, given: ProposeChange) -> Report:
+    """Propose to remember, correct or forget something: it waits until somebody accepts it."""
+    return await call.services.intents.submit(call.context, given.wish(call))
+
+
+@operation(
     Scope.WRITE,
-    "State what one memory is to another.",
-    RelateMemories,
-    relate,
-    lambda made, _: presenters.related(made),
-    ("from_id", "relation", "to_id", "question_id"),
+    present=lambda made, _: presenters.related(made),
+    returns=("from_id", "relation", "to_id", "question_id"),
     http=(Http("POST", "/v1/relations"),),
     mcp=Mcp(
         "State what one memory is to another; contradicts opens a dispute.",
@@ -361,5 +349,11 @@ RELATE_MEMORIES = Operation(
         idempotent=True,
     ),
 )
+async def relate_memories(call: Call, given: RelateMemories) -> Related:
+    """State what one memory is to another."""
+    return await call.services.intents.relate(
+        call.context, given.from_id, given.relation, given.to_id, given.confidence
+    )
 
-OPERATIONS = (SUBMIT_MEMORY, UPDATE_MEMORY, PROPOSE_CHANGE, RELATE_MEMORIES)
+
+OPERATIONS = (submit_memory, update_memory, propose_change, relate_memories)

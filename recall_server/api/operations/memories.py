@@ -31,13 +31,14 @@ from recall_server.api.operations.operation import (
     NoArguments,
     Operation,
     checked_id,
+    operation,
 )
 from recall_server.domain.attributes import ALIASES_MAX, Alias, Timeline
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Place
 from recall_server.domain.moments import Past, parse_moment, past
-from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Scope
+from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
 from recall_server.services.erasure import Erased
 from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
@@ -158,12 +159,6 @@ class Stored:
     masked: int
 
 
-async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
-    accepted = await call.services.ingest.remember(call.context, given.submission(call))
-    entry = call.context.entry
-    return Stored(accepted, entry.started_at, entry.counts.get("masked", 0))
-
-
 def _queued(stored: Stored, _: Arguments) -> Json:
     accepted = stored.accepted
     return {
@@ -216,55 +211,23 @@ async def list_page(call: Call, given: ListMemories) -> Page:
     )
 
 
-async def history(call: Call, given: OneMemoryInTime | InspectMemories) -> History:
+async def _history(call: Call, given: OneMemoryInTime | InspectMemories) -> History:
     return await call.services.recall.history(call.context, given.memory_id, given.past(call))
 
 
-async def timeline(call: Call, given: GetTimeline) -> Timeline:
-    return await call.services.recall.timeline(
-        call.context, given.entity, given.attribute, given.past(call)
-    )
-
-
-async def inspect(call: Call, given: ListMemories) -> Page | History:
-    """Return one page; over MCP also the history of one memory, which saves clients a tool."""
-    if isinstance(given, InspectMemories) and given.memory_id:
-        return await history(call, given)
-    return await list_page(call, given)
-
-
-async def get(call: Call, given: OneMemoryInTime) -> Json:
-    found = await history(call, given)
-    memory = next((one for one in found.chain if one.id == given.memory_id), None)
-    if memory is None:
-        raise MemoryNotFound
-    return presenters.with_relations(memory, found)
-
-
-async def delete(call: Call, given: DeleteMemory) -> Erased | None:
-    if given.erase:
-        return await call.services.erase.memory(call.context, given.memory_id)
-    await call.services.recall.forget(call.context, given.memory_id)
-    return None
+def _deleted_as(given: DeleteMemory, _: Rights) -> Operation:
+    return ERASE_MEMORY if given.erase else delete_memory
 
 
 def _deleted(erased: Erased | None, given: DeleteMemory) -> Json:
     return {"deleted": given.memory_id, **(presenters.erased(erased) if erased else {})}
 
 
-async def restore(call: Call, given: OneMemory) -> Json:
-    await call.services.recall.restore(call.context, given.memory_id)
-    return {"restored": given.memory_id}
-
-
-STORE_MEMORY = Operation(
-    "store_memory",
+@operation(
     Scope.WRITE,
-    "Store a text; memories are extracted from it in the background.",
-    StoreMemory,
-    store,
-    _queued,
-    ("queued", "job_id"),
+    arguments=StoreMemory,
+    present=_queued,
+    returns=("queued", "job_id"),
     http=(
         Http("POST", "/v1/memories", ACCEPTED),
         Http(
@@ -291,16 +254,19 @@ STORE_MEMORY = Operation(
     ),
     cli="recall add",
 )
-INSPECT_MEMORIES = Operation(
-    "inspect_memories",
+async def store_memory(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
+    """Store a text; memories are extracted from it in the background."""
+    accepted = await call.services.ingest.remember(call.context, given.submission(call))
+    entry = call.context.entry
+    return Stored(accepted, entry.started_at, entry.counts.get("masked", 0))
+
+
+@operation(
     Scope.READ,
-    "List the active memories, newest first.",
-    ListMemories,
-    inspect,
-    lambda found, _: (
+    present=lambda found, _: (
         presenters.page(found) if isinstance(found, Page) else presenters.history(found)
     ),
-    ("memories", "total", "has_more", "next_offset", "next_cursor"),
+    returns=("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories"), Http("GET", "/api/memory/archival")),
     mcp=Mcp(
         "List the active memories, newest first; or the history of the one with memory_id.",
@@ -311,73 +277,96 @@ INSPECT_MEMORIES = Operation(
     cli="recall list",
     read_only=True,
 )
-GET_MEMORY = Operation(
-    "get_memory",
+async def inspect_memories(call: Call, given: ListMemories) -> Page | History:
+    """List the active memories, newest first."""
+    # Return one page; over MCP also the history of one memory, which saves clients a tool.
+    if isinstance(given, InspectMemories) and given.memory_id:
+        return await _history(call, given)
+    return await list_page(call, given)
+
+
+@operation(
     Scope.READ,
-    "Get one memory, with the words that it cites.",
-    OneMemoryInTime,
-    get,
     returns=("id", "text", "topic", "type", "status", "source", "relations"),
     http=(Http("GET", "/v1/memories/{memory_id}"),),
     read_only=True,
 )
-GET_MEMORY_HISTORY = Operation(
-    "get_memory_history",
+async def get_memory(call: Call, given: OneMemoryInTime) -> Json:
+    """Get one memory, with the words that it cites."""
+    found = await _history(call, given)
+    memory = next((one for one in found.chain if one.id == given.memory_id), None)
+    if memory is None:
+        raise MemoryNotFound
+    return presenters.with_relations(memory, found)
+
+
+@operation(
     Scope.READ,
-    "List what a memory replaced and what replaced it, oldest first, with what became of each and "
-    "why.",
-    OneMemoryInTime,
-    history,
-    lambda found, _: presenters.history(found),
-    ("memories", "total", "has_more", "next_offset", "next_cursor"),
+    present=lambda found, _: presenters.history(found),
+    returns=("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
     cli="recall show",
     read_only=True,
 )
-GET_TIMELINE = Operation(
-    "get_timeline",
+async def get_memory_history(call: Call, given: OneMemoryInTime) -> History:
+    """List what a memory replaced and what replaced it, oldest first, with what became of each and
+    why.
+    """
+    return await _history(call, given)
+
+
+@operation(
     Scope.READ,
-    "List the values of an attribute over time, with gaps and overlaps.",
-    GetTimeline,
-    timeline,
-    lambda found, _: presenters.timeline(found),
-    ("entity", "attribute", "values", "gaps", "overlaps", "cut"),
+    present=lambda found, _: presenters.timeline(found),
+    returns=("entity", "attribute", "values", "gaps", "overlaps", "cut"),
     http=(Http("GET", "/v1/timeline"),),
     read_only=True,
     cli="recall timeline",
 )
-DELETE_MEMORY: Operation = Operation(
-    "delete_memory",
+async def get_timeline(call: Call, given: GetTimeline) -> Timeline:
+    """List the values of an attribute over time, with gaps and overlaps."""
+    return await call.services.recall.timeline(
+        call.context, given.entity, given.attribute, given.past(call)
+    )
+
+
+@operation(
     Scope.FORGET,
-    "Forget one memory; with erase, destroy it and all that could show it.",
-    DeleteMemory,
-    delete,
-    _deleted,
-    ("deleted",),
-    becomes=lambda given, _: ERASE_MEMORY if given.erase else DELETE_MEMORY,
+    present=_deleted,
+    returns=("deleted",),
+    becomes=_deleted_as,
     http=(Http("DELETE", "/v1/memories/{memory_id}"),),
     mcp=Mcp("Forget one memory: it is no longer found.", destructive=True, idempotent=True),
     cli="recall forget",
 )
-RESTORE_MEMORY = Operation(
-    "restore_memory",
+async def delete_memory(call: Call, given: DeleteMemory) -> Erased | None:
+    """Forget one memory; with erase, destroy it and all that could show it."""
+    if given.erase:
+        return await call.services.erase.memory(call.context, given.memory_id)
+    await call.services.recall.forget(call.context, given.memory_id)
+    return None
+
+
+@operation(
     Scope.FORGET,
-    "Restore a forgotten memory, within RECALL_FORGET_DAYS.",
-    OneMemory,
-    restore,
     returns=("restored",),
     http=(Http("POST", "/v1/memories/{memory_id}/restore"),),
     cli="recall restore",
 )
+async def restore_memory(call: Call, given: OneMemory) -> Json:
+    """Restore a forgotten memory, within RECALL_FORGET_DAYS."""
+    await call.services.recall.restore(call.context, given.memory_id)
+    return {"restored": given.memory_id}
+
 
 OPERATIONS = (
-    STORE_MEMORY,
-    INSPECT_MEMORIES,
-    GET_MEMORY,
-    GET_MEMORY_HISTORY,
-    GET_TIMELINE,
-    DELETE_MEMORY,
-    RESTORE_MEMORY,
+    store_memory,
+    inspect_memories,
+    get_memory,
+    get_memory_history,
+    get_timeline,
+    delete_memory,
+    restore_memory,
 )
 
 
@@ -390,37 +379,29 @@ class OneAlias(Arguments):
     alias: str
 
 
-async def remove_alias(call: Call, given: OneAlias) -> Json:
-    await call.services.aliases.remove(call.context, given.alias)
-    return {"removed": given.alias}
-
-
 def _aliases(found: Sequence[Alias], _: Arguments) -> Json:
     return {"aliases": [one._asdict() for one in found]}
 
 
-LIST_ALIASES = Operation(
-    "list_aliases",
+@operation(
     Scope.READ,
-    "List the aliases of subjects: names that stand for one person or thing.",
-    NoArguments,
-    lambda call, _: call.services.aliases.all(call.context),
-    _aliases,
-    ("aliases",),
+    present=_aliases,
+    returns=("aliases",),
     whole_namespace=True,
     http=(Http("GET", "/v1/aliases"),),
     mcp=Mcp("List the names that stand for one person or thing.", toolset=REVIEWS, idempotent=True),
     cli="recall aliases list",
     read_only=True,
 )
-SET_ALIASES = Operation(
-    "set_aliases",
+async def list_aliases(call: Call, _: NoArguments) -> Sequence[Alias]:
+    """List the aliases of subjects: names that stand for one person or thing."""
+    return await call.services.aliases.all(call.context)
+
+
+@operation(
     Scope.EDIT,
-    "Set the aliases of a subject, in place of those it had: facts about them are facts about it.",
-    SetAliases,
-    lambda call, given: call.services.aliases.set(call.context, given.subject, given.aliases),
-    _aliases,
-    ("aliases",),
+    present=_aliases,
+    returns=("aliases",),
     whole_namespace=True,
     http=(Http("POST", "/v1/aliases"),),
     mcp=Mcp(
@@ -430,17 +411,25 @@ SET_ALIASES = Operation(
     ),
     cli="recall aliases set",
 )
-REMOVE_ALIAS = Operation(
-    "remove_alias",
+async def set_aliases(call: Call, given: SetAliases) -> Sequence[Alias]:
+    """Set the aliases of a subject, in place of those it had: facts about them are facts
+    about it.
+    """
+    return await call.services.aliases.set(call.context, given.subject, given.aliases)
+
+
+@operation(
     Scope.EDIT,
-    "Remove an alias: it is a subject of its own again.",
-    OneAlias,
-    remove_alias,
     returns=("removed",),
     whole_namespace=True,
     http=(Http("DELETE", "/v1/aliases"),),
     mcp=Mcp("Remove an alias of a person or thing.", toolset=REVIEWS),
     cli="recall aliases remove",
 )
+async def remove_alias(call: Call, given: OneAlias) -> Json:
+    """Remove an alias: it is a subject of its own again."""
+    await call.services.aliases.remove(call.context, given.alias)
+    return {"removed": given.alias}
 
-ALIASES = (LIST_ALIASES, SET_ALIASES, REMOVE_ALIAS)
+
+ALIASES = (list_aliases, set_aliases, remove_alias)

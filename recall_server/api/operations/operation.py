@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from inspect import signature
 from itertools import islice
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args
 
@@ -409,6 +410,21 @@ class Operation:
     def allowed(self, rights: Rights) -> bool:
         """True if `rights` have the scope of this operation, or may propose what it does."""
         return rights.allows(self.scope) or (self.proposes and rights.proposes)
+
+
+def operation(scope: Scope | None, **more: Any) -> Callable[[Handler], Operation]:
+    """Make an operation of a handler, which gives it its name and its arguments; the summary is its
+    docstring. `more` are the other fields of `Operation`, and `arguments` if the handler is typed
+    for those of several forms.
+    """
+
+    def made(handler: Handler) -> Operation:
+        _, given = signature(handler).parameters.values()
+        summary = " ".join((handler.__doc__ or "").split())
+        fields = {"arguments": given.annotation, **more}
+        return Operation(handler.__name__, scope, summary, handler=handler, **fields)
+
+    return made
 
 
 log = structlog.get_logger()

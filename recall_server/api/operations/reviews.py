@@ -18,6 +18,7 @@ from recall_server.api.operations.operation import (
     Mcp,
     NoArguments,
     Operation,
+    operation,
 )
 from recall_server.domain.ids import is_proposal
 from recall_server.domain.permissions import Rights, Scope
@@ -68,17 +69,12 @@ def kinds_for(call: Call, kind: ReviewKind | None) -> Collection[ReviewKind]:
     """Return the kinds that are asked for and that the caller may decide about."""
     rights = call.caller.rights
     kinds = {*CONTRADICTIONS, ReviewKind.PROPOSAL}
-    if RELEASE_QUARANTINED.allowed(rights) and rights.access_scope.everything:
+    if release_quarantined.allowed(rights) and rights.access_scope.everything:
         kinds.add(ReviewKind.QUARANTINE)
     return kinds if kind is None else kinds & {kind}
 
 
-async def list_page(call: Call, given: ListReviews) -> list[Review]:
-    kinds = kinds_for(call, given.kind)
-    return await call.services.reviews.waiting(call.context, kinds, limit=given.limit)
-
-
-async def answer(call: Call, given: AnswerReview | ResolveConflict) -> Answered:
+async def _answer(call: Call, given: AnswerReview | ResolveConflict) -> Answered:
     return await call.services.reviews.answer(
         call.context, given.id, given.decision, given.text, call.caller.rights
     )
@@ -87,14 +83,14 @@ async def answer(call: Call, given: AnswerReview | ResolveConflict) -> Answered:
 def decided_as(given: AnswerReview, _: Rights) -> Operation:
     """Return the operation of an answer: releasing a turn needs the scope for that."""
     if is_proposal(given.id):
-        return ANSWER_REVIEW
+        return answer_review
     match given.decision:
         case Verdict.RELEASE:
-            return RELEASE_QUARANTINED
+            return release_quarantined
         case Verdict.REJECT:
-            return REJECT_QUARANTINED
+            return reject_quarantined
         case _:
-            return ANSWER_REVIEW
+            return answer_review
 
 
 def resolved(done: Answered, _: ResolveConflict) -> Json:
@@ -105,19 +101,10 @@ def resolved(done: Answered, _: ResolveConflict) -> Json:
     }
 
 
-async def recheck(call: Call, _: NoArguments) -> Json:
-    return {"queued": True, "job_id": await call.services.recheck.begin(call.context)}
-
-
-LIST_REVIEWS = Operation(
-    "list_reviews",
+@operation(
     Scope.CONSOLIDATE,
-    "List what waits for a decision, the oldest first: questions, disputes, proposals, and turns "
-    "in quarantine.",
-    ListReviews,
-    list_page,
-    lambda found, _: {"reviews": [presenters.review(one) for one in found]},
-    ("reviews",),
+    present=lambda found, _: {"reviews": [presenters.review(one) for one in found]},
+    returns=("reviews",),
     http=(Http("GET", "/v1/reviews"),),
     mcp=Mcp(
         "List what waits for a decision: contradictions, proposals, and turns in quarantine.",
@@ -127,42 +114,53 @@ LIST_REVIEWS = Operation(
     cli="recall reviews list",
     read_only=True,
 )
-ANSWER_REVIEW = Operation(
-    "answer_review",
+async def list_reviews(call: Call, given: ListReviews) -> list[Review]:
+    """List what waits for a decision, the oldest first: questions, disputes, proposals, and turns
+    in quarantine.
+    """
+    kinds = kinds_for(call, given.kind)
+    return await call.services.reviews.waiting(call.context, kinds, limit=given.limit)
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "Answer what waits for a decision, once.",
-    AnswerReview,
-    answer,
-    lambda done, _: presenters.answered(done),
-    ("id", "kind"),
+    present=lambda done, _: presenters.answered(done),
+    returns=("id", "kind"),
     becomes=decided_as,
     http=(Http("POST", "/v1/reviews/{id}"),),
     mcp=Mcp("Answer what waits for a decision, once, with one of its choices.", toolset=REVIEWS),
     cli="recall reviews answer",
 )
-LIST_CONFLICTS = Operation(
-    "list_conflicts",
+async def answer_review(call: Call, given: AnswerReview) -> Answered:
+    """Answer what waits for a decision, once."""
+    return await _answer(call, given)
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "List the contradictions that wait for an answer, the oldest first.",
-    NoArguments,
-    lambda call, _: call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX),
-    lambda found, _: {"conflicts": [presenters.conflict(one) for one in found]},
-    ("conflicts",),
+    present=lambda found, _: {"conflicts": [presenters.conflict(one) for one in found]},
+    returns=("conflicts",),
     http=(Http("GET", "/v1/conflicts"),),
     cli="recall conflicts list",
     read_only=True,
 )
-RESOLVE_CONFLICT = Operation(
-    "resolve_conflict",
+async def list_conflicts(call: Call, _: NoArguments) -> list[Review]:
+    """List the contradictions that wait for an answer, the oldest first."""
+    return await call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX)
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "Answer one contradiction; a task goes on once nothing is left to ask.",
-    ResolveConflict,
-    answer,
-    resolved,
-    ("task_id", "status", "open"),
+    present=resolved,
+    returns=("task_id", "status", "open"),
     http=(Http("POST", "/v1/conflicts"),),
     cli="recall conflicts resolve",
 )
+async def resolve_conflict(call: Call, given: ResolveConflict) -> Answered:
+    """Answer one contradiction; a task goes on once nothing is left to ask."""
+    return await _answer(call, given)
+
+
 GET_POLICY = Operation(
     "get_policy",
     Scope.ADMIN,
@@ -175,18 +173,20 @@ SET_POLICY = Operation(
     "Set how contradictions are settled if a request names no policy.",
     cli="recall conflicts policy",
 )
-RECHECK_MEMORIES = Operation(
-    "recheck_memories",
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "Compare the believed memories again: contradictions open disputes, and what nearly "
-    "repeats is stated as a duplicate.",
-    NoArguments,
-    recheck,
     returns=("queued", "job_id"),
     whole_namespace=True,
     http=(Http("POST", "/v1/recheck", 202),),
     cli="recall recheck",
 )
+async def recheck_memories(call: Call, _: NoArguments) -> Json:
+    """Compare the believed memories again: contradictions open disputes, and what nearly repeats is
+    stated as a duplicate.
+    """
+    return {"queued": True, "job_id": await call.services.recheck.begin(call.context)}
 
 
 # The words of held texts are exact, as data: they are to be judged, and must not be obeyed.
@@ -200,16 +200,6 @@ class OneSuspect(Arguments):
     id: str
 
 
-async def release(call: Call, given: OneSuspect) -> Json:
-    await call.services.quarantine.release(call.context, given.id)
-    return {"id": given.id, "state": str(Held.RELEASED)}
-
-
-async def reject(call: Call, given: OneSuspect) -> Json:
-    await call.services.quarantine.reject(call.context, given.id)
-    return {"id": given.id, "state": str(Held.REJECTED)}
-
-
 def _suspects(found: Suspects, _: ListQuarantine) -> Json:
     return {
         "suspects": [presenters.suspect(one) for one in found.found],
@@ -218,51 +208,55 @@ def _suspects(found: Suspects, _: ListQuarantine) -> Json:
     }
 
 
-LIST_QUARANTINE = Operation(
-    "list_quarantine",
+@operation(
     Scope.ADMIN,
-    "List texts that were held back, with the reasons.",
-    ListQuarantine,
-    lambda call, given: call.services.quarantine.list(
-        call.context, state=given.state, limit=given.limit, offset=given.offset
-    ),
-    _suspects,
-    ("suspects", "total", "next_offset"),
+    present=_suspects,
+    returns=("suspects", "total", "next_offset"),
     whole_namespace=True,
     http=(Http("GET", "/v1/quarantine"),),
     cli="recall quarantine list",
     read_only=True,
 )
-RELEASE_QUARANTINED = Operation(
-    "release_quarantined",
+async def list_quarantine(call: Call, given: ListQuarantine) -> Suspects:
+    """List texts that were held back, with the reasons."""
+    return await call.services.quarantine.list(
+        call.context, state=given.state, limit=given.limit, offset=given.offset
+    )
+
+
+@operation(
     Scope.ADMIN,
-    "Let a text be found, and make memories of it.",
-    OneSuspect,
-    release,
     returns=("id", "state"),
     whole_namespace=True,
     http=(Http("POST", "/v1/quarantine/{id}/release"),),
     cli="recall quarantine release",
 )
-REJECT_QUARANTINED = Operation(
-    "reject_quarantined",
+async def release_quarantined(call: Call, given: OneSuspect) -> Json:
+    """Let a text be found, and make memories of it."""
+    await call.services.quarantine.release(call.context, given.id)
+    return {"id": given.id, "state": str(Held.RELEASED)}
+
+
+@operation(
     Scope.ADMIN,
-    "Keep a text hidden for good.",
-    OneSuspect,
-    reject,
     returns=("id", "state"),
     whole_namespace=True,
     http=(Http("POST", "/v1/quarantine/{id}/reject"),),
     cli="recall quarantine reject",
 )
+async def reject_quarantined(call: Call, given: OneSuspect) -> Json:
+    """Keep a text hidden for good."""
+    await call.services.quarantine.reject(call.context, given.id)
+    return {"id": given.id, "state": str(Held.REJECTED)}
+
 
 OPERATIONS = (
-    LIST_REVIEWS,
-    ANSWER_REVIEW,
-    LIST_CONFLICTS,
-    RESOLVE_CONFLICT,
+    list_reviews,
+    answer_review,
+    list_conflicts,
+    resolve_conflict,
     GET_POLICY,
     SET_POLICY,
-    RECHECK_MEMORIES,
+    recheck_memories,
 )
-QUARANTINE = (LIST_QUARANTINE, RELEASE_QUARANTINED, REJECT_QUARANTINED)
+QUARANTINE = (list_quarantine, release_quarantined, reject_quarantined)

@@ -24,7 +24,7 @@ from recall_server.api.operations.operation import (
     Http,
     Json,
     Mcp,
-    Operation,
+    operation,
 )
 from recall_server.domain.context import Context
 from recall_server.domain.ids import NONE
@@ -167,23 +167,11 @@ class SearchDecisions(SearchMemories):
         return replace(super().to_query(past), text=" ".join(filter(None, words)))
 
 
-async def search(call: Call, given: SearchMemories) -> Found:
-    found = await call.services.recall.search(
-        given.context(call), given.to_query(given.past(call)), cite=given.explain
-    )
-    if found.degraded is not None:
-        call.services.metrics.degraded()
-    return found
-
-
-SEARCH_MEMORIES = Operation(
-    "search_memories",
+@operation(
     Scope.READ,
-    "Find what is remembered about a question, best first.",
-    SearchContainers,
-    search,
-    lambda found, given: presenters.found(found, explain=given.explain),
-    ("results", "total", "weak_evidence", "degraded", "left_out"),
+    arguments=SearchContainers,
+    present=lambda found, given: presenters.found(found, explain=given.explain),
+    returns=("results", "total", "weak_evidence", "degraded", "left_out"),
     http=(
         Http("POST", "/v1/search"),
         Http("POST", "/recall", arguments=RecallMemory),
@@ -207,8 +195,17 @@ SEARCH_MEMORIES = Operation(
     cli="recall search",
     read_only=True,
 )
+async def search_memories(call: Call, given: SearchMemories) -> Found:
+    """Find what is remembered about a question, best first."""
+    found = await call.services.recall.search(
+        given.context(call), given.to_query(given.past(call)), cite=given.explain
+    )
+    if found.degraded is not None:
+        call.services.metrics.degraded()
+    return found
 
-OPERATIONS = (SEARCH_MEMORIES,)
+
+OPERATIONS = (search_memories,)
 
 
 # How many hits each mode reads.
@@ -285,28 +282,6 @@ async def _ground(
     if found.degraded is not None:
         call.services.metrics.degraded()
     return found
-
-
-async def get_context(call: Call, given: GetContext) -> Grounding:
-    around = text_tokens(_block(given.scope_level, []))
-    budget = given.output_tokens(CONTEXT_TOKENS) - around
-
-    def price(hit: Hit) -> int:
-        return text_tokens(escape(line_of(hit))) + 1
-
-    return await _ground(call, given, given.message, budget, price)
-
-
-async def answer_question(call: Call, given: AnswerQuestion) -> Grounding:
-    budget = given.output_tokens(ANSWER_TOKENS) - text_tokens(ANSWER)
-    return await _ground(
-        call, given, given.query, budget, lambda hit: text_tokens(hit.in_prompt) + 1
-    )
-
-
-async def get_snapshot(call: Call, given: GetSnapshot) -> Snapshot:
-    check_own(given.user_id, "user_id", call.caller.namespace)
-    return await grounding.snapshot(call.services.recall, call.context, given.past(call))
 
 
 def _block(scope: str, lines: Sequence[str]) -> str:
@@ -409,38 +384,58 @@ def _snapshot(found: Snapshot, given: GetSnapshot) -> Json:
     }
 
 
-GET_CONTEXT = Operation(
-    "get_context",
+@operation(
     Scope.READ,
-    "Return a block for the prompt of what is known about a message, or say why there is none.",
-    GetContext,
-    get_context,
-    _context,
-    ("status", "has_usable_context", "context_enhancement", "abstained_reason", "diagnostics"),
+    present=_context,
+    returns=(
+        "status",
+        "has_usable_context",
+        "context_enhancement",
+        "abstained_reason",
+        "diagnostics",
+    ),
     http=(Http("POST", "/v1/context"),),
     read_only=True,
 )
-ANSWER_QUESTION = Operation(
-    "answer_question",
+async def get_context(call: Call, given: GetContext) -> Grounding:
+    """Return a block for the prompt of what is known about a message, or say why there is none."""
+    around = text_tokens(_block(given.scope_level, []))
+    budget = given.output_tokens(CONTEXT_TOKENS) - around
+
+    def price(hit: Hit) -> int:
+        return text_tokens(escape(line_of(hit))) + 1
+
+    return await _ground(call, given, given.message, budget, price)
+
+
+@operation(
     Scope.READ,
-    "Answer a question with what is known, and name the memories, or say why there is no answer.",
-    AnswerQuestion,
-    answer_question,
-    _answer,
-    ("status", "answer", "abstained", "used_memory_count", "diagnostics", "evidence"),
+    present=_answer,
+    returns=("status", "answer", "abstained", "used_memory_count", "diagnostics", "evidence"),
     http=(Http("POST", "/v1/deep-memory"),),
     read_only=True,
 )
-GET_SNAPSHOT = Operation(
-    "get_snapshot",
+async def answer_question(call: Call, given: AnswerQuestion) -> Grounding:
+    """Answer a question with what is known, and name the memories, or say why there is
+    no answer.
+    """
+    budget = given.output_tokens(ANSWER_TOKENS) - text_tokens(ANSWER)
+    return await _ground(
+        call, given, given.query, budget, lambda hit: text_tokens(hit.in_prompt) + 1
+    )
+
+
+@operation(
     Scope.READ,
-    "Sum up what is in no container: the most important of the newest memories.",
-    GetSnapshot,
-    get_snapshot,
-    _snapshot,
-    ("status", "user_id", "generated_at", "snapshot"),
+    present=_snapshot,
+    returns=("status", "user_id", "generated_at", "snapshot"),
     http=(Http("GET", "/v1/snapshot/{user_id}"),),
     read_only=True,
 )
+async def get_snapshot(call: Call, given: GetSnapshot) -> Snapshot:
+    """Sum up what is in no container: the most important of the newest memories."""
+    check_own(given.user_id, "user_id", call.caller.namespace)
+    return await grounding.snapshot(call.services.recall, call.context, given.past(call))
 
-GROUNDING = (GET_CONTEXT, ANSWER_QUESTION, GET_SNAPSHOT)
+
+GROUNDING = (get_context, answer_question, get_snapshot)

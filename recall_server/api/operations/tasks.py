@@ -21,6 +21,7 @@ from recall_server.api.operations.operation import (
     Mcp,
     Operation,
     checked_id,
+    operation,
 )
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, TaskFailed
@@ -146,43 +147,6 @@ class ResumeTask(OneTask):
     resolutions: str | list[Any] | None = None
 
 
-async def consolidate(call: Call, given: ConsolidateMemories | Consolidation) -> Task:
-    """Return the task when it has ended or asks something, or after `WAIT_S` seconds."""
-    services = call.services
-    task = await services.consolidate.start(call.context, given.request(call.client))
-    with suppress(TimeoutError):  # the task goes on, and the reply has its id
-        async with asyncio.timeout(WAIT_S):
-            task = await services.tasks.wait_until_idle(call.context, task)
-    if task.status.failure is not None:
-        raise TaskFailed(task.status.failure.message)
-    return task
-
-
-async def create(call: Call, given: CreateTask) -> Task:
-    if given.skill != SKILL:
-        raise Invalid(f"Send {{'skill': '{SKILL}', 'input': {{'text': …, 'topic': …}}}}.")
-    return await call.services.consolidate.start(call.context, consolidation(given.input, "a2a"))
-
-
-async def get(call: Call, given: OneTask) -> Task:
-    task = await call.services.tasks.get(call.context, checked_id(given.task_id, "id"))
-    call.context.entry.ids.append(task.id)
-    return task
-
-
-async def resume(call: Call, given: ResumeTask) -> Task:
-    """One `resolution` for all questions, or `resolutions` one by one."""
-    answer = given.resolution if given.resolutions is None else given.resolutions
-    if answer is None:
-        raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
-    return await call.services.tasks.answer(call.context, checked_id(given.task_id, "id"), answer)
-
-
-async def push_configs(call: Call, given: OneTask) -> Sequence[PushConfig]:
-    # There is never more than one page of them.
-    return (await call.services.push.page(call.context, checked_id(given.task_id, "id"))).configs
-
-
 def _plain(task: Task, _: Any) -> Json:
     return presenters.plain(task)
 
@@ -200,14 +164,11 @@ def _a2a(
     return Operation(name, scope, summary, a2a=methods, read_only=read_only)
 
 
-CONSOLIDATE_MEMORIES = Operation(
-    "consolidate_memories",
+@operation(
     Scope.CONSOLIDATE,
-    "Merge similar memories of a topic, take in a text under a policy, or apply a plan.",
-    Consolidation,
-    consolidate,
-    lambda task, _: presenters.consolidation(task),
-    ("task_id", "status"),
+    arguments=Consolidation,
+    present=lambda task, _: presenters.consolidation(task),
+    returns=("task_id", "status"),
     http=(Http("POST", "/v1/consolidations", ACCEPTED),),
     mcp=Mcp(
         "Merge similar memories of a topic into one each; the originals stay in its history.",
@@ -218,30 +179,44 @@ CONSOLIDATE_MEMORIES = Operation(
         idempotent=True,
     ),
 )
+async def consolidate_memories(call: Call, given: ConsolidateMemories | Consolidation) -> Task:
+    """Merge similar memories of a topic, take in a text under a policy, or apply a plan."""
+    # Return the task when it has ended or asks something, or after `WAIT_S` seconds.
+    services = call.services
+    task = await services.consolidate.start(call.context, given.request(call.client))
+    with suppress(TimeoutError):  # the task goes on, and the reply has its id
+        async with asyncio.timeout(WAIT_S):
+            task = await services.tasks.wait_until_idle(call.context, task)
+    if task.status.failure is not None:
+        raise TaskFailed(task.status.failure.message)
+    return task
+
+
 # The skill of the agent card is the operation of its tasks.
-SKILL = CONSOLIDATE_MEMORIES.name
+SKILL = consolidate_memories.name
 # It lists reviews, or answers one, with a message and without a task.
 REVIEW_SKILL = "review_memories"
-CREATE_TASK = Operation(
-    "create_task",
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "Start a task, without waiting for it.",
-    CreateTask,
-    create,
-    _plain,
-    ("id", "status"),
+    present=_plain,
+    returns=("id", "status"),
     http=(
         Http("POST", "/a2a", ACCEPTED, besides={200: "The answer to a request of A2A's JSON-RPC."}),
     ),
 )
-GET_TASK = Operation(
-    "get_task",
+async def create_task(call: Call, given: CreateTask) -> Task:
+    """Start a task, without waiting for it."""
+    if given.skill != SKILL:
+        raise Invalid(f"Send {{'skill': '{SKILL}', 'input': {{'text': …, 'topic': …}}}}.")
+    return await call.services.consolidate.start(call.context, consolidation(given.input, "a2a"))
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "Get a task: its state, its questions, and its result.",
-    OneTask,
-    get,
-    lambda task, _: presenters.consolidation(task),
-    ("task_id", "status"),
+    present=lambda task, _: presenters.consolidation(task),
+    returns=("task_id", "status"),
     http=(
         Http("GET", "/v1/consolidations/{task_id}"),
         Http("GET", "/a2a/{task_id}", present=_plain, returns=("id", "status")),
@@ -249,16 +224,28 @@ GET_TASK = Operation(
     a2a=("GetTask",),
     read_only=True,
 )
-RESUME_TASK = Operation(
-    "resume_task",
+async def get_task(call: Call, given: OneTask) -> Task:
+    """Get a task: its state, its questions, and its result."""
+    task = await call.services.tasks.get(call.context, checked_id(given.task_id, "id"))
+    call.context.entry.ids.append(task.id)
+    return task
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "Answer what a task asks: one resolution for all, or resolutions one by one.",
-    ResumeTask,
-    resume,
-    _plain,
-    ("id", "status"),
+    present=_plain,
+    returns=("id", "status"),
     http=(Http("POST", "/a2a/{task_id}/resume"),),
 )
+async def resume_task(call: Call, given: ResumeTask) -> Task:
+    """Answer what a task asks: one resolution for all, or resolutions one by one."""
+    # One `resolution` for all questions, or `resolutions` one by one.
+    answer = given.resolution if given.resolutions is None else given.resolutions
+    if answer is None:
+        raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
+    return await call.services.tasks.answer(call.context, checked_id(given.task_id, "id"), answer)
+
+
 SEND_MESSAGE = _a2a(
     "send_message", "Start a task, or answer one.", "SendMessage", "SendStreamingMessage"
 )
@@ -275,18 +262,22 @@ CREATE_PUSH_CONFIG = _a2a(
 GET_PUSH_CONFIG = _a2a(
     "get_push_config", "Get a push configuration.", "GetTaskPushNotificationConfig", read_only=True
 )
-LIST_PUSH_CONFIGS = Operation(
-    "list_push_configs",
+
+
+@operation(
     Scope.CONSOLIDATE,
-    "List the push configurations of a task, and which token set each.",
-    OneTask,
-    push_configs,
-    lambda found, _: {"push_configs": [presenters.push_config(one) for one in found]},
-    ("push_configs",),
+    present=lambda found, _: {"push_configs": [presenters.push_config(one) for one in found]},
+    returns=("push_configs",),
     http=(Http("GET", "/v1/consolidations/{task_id}/push_configs"),),
     a2a=("ListTaskPushNotificationConfigs",),
     read_only=True,
 )
+async def list_push_configs(call: Call, given: OneTask) -> Sequence[PushConfig]:
+    # There is never more than one page of them.
+    """List the push configurations of a task, and which token set each."""
+    return (await call.services.push.page(call.context, checked_id(given.task_id, "id"))).configs
+
+
 DELETE_PUSH_CONFIG = _a2a(
     "delete_push_config", "Delete a push configuration.", "DeleteTaskPushNotificationConfig"
 )
@@ -299,16 +290,16 @@ GET_EXTENDED_CARD = _a2a(
 )
 
 OPERATIONS = (
-    CREATE_TASK,
-    GET_TASK,
-    RESUME_TASK,
+    create_task,
+    get_task,
+    resume_task,
     SEND_MESSAGE,
     LIST_TASKS,
     CANCEL_TASK,
     SUBSCRIBE_TO_TASK,
     CREATE_PUSH_CONFIG,
     GET_PUSH_CONFIG,
-    LIST_PUSH_CONFIGS,
+    list_push_configs,
     DELETE_PUSH_CONFIG,
     GET_EXTENDED_CARD,
 )

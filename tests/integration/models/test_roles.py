@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from recall_server import factories
-from recall_server.config import Settings
-from recall_server.config_models import ANTHROPIC_URL
+from recall_server.config import ANTHROPIC_URL, Settings
 from recall_server.domain.errors import Invalid
 from recall_server.domain.extraction import Role
 
