@@ -275,14 +275,20 @@ async def first_of_two(open_app: Open, clock: Clock, said: str) -> tuple[str, st
 @pytest.mark.parametrize(
     "said",
     [
-        "I take 5 mg of ramipril. | The doctor put me up to 10 mg of ramipril."
-        " | How much ramipril do I take?",
+        (
+            "I take 5 mg of ramipril. | The doctor put me up to 10 mg of ramipril."
+            " | How much ramipril do I take?"
+        ),
         "I run 20 km a week. | I'm up to 35 km a week now. | How far do I run each week?",
-        "API keys are rotated every 90 days. | Key rotation is every 30 days now."
-        " | How often are API keys rotated?",
+        (
+            "API keys are rotated every 90 days. | Key rotation is every 30 days now."
+            " | How often are API keys rotated?"
+        ),
         "My flight leaves at 7:10. | The flight was moved to 9:45. | When does my flight leave?",
-        "The server runs Ubuntu 22.04. | We upgraded the server to Ubuntu 24.04."
-        " | Which Ubuntu does the server run?",
+        (
+            "The server runs Ubuntu 22.04. | We upgraded the server to Ubuntu 24.04."
+            " | Which Ubuntu does the server run?"
+        ),
         "My cat weighs 6.2 kg. | The cat is down to 5.8 kg. | How much does my cat weigh?",
         "The door code is oak. | I changed the door code to elm. | What is the door code?",
     ],
@@ -298,8 +304,10 @@ async def test_a_later_value_of_the_same_kind_stands_first(
 @pytest.mark.parametrize(
     "said",
     [
-        "I take 5 mg of ramipril. | Dad takes 10 mg of ramipril now."
-        " | How much ramipril do I take?",
+        (
+            "I take 5 mg of ramipril. | Dad takes 10 mg of ramipril now."
+            " | How much ramipril do I take?"
+        ),
         "My flight leaves at 7:10. | Ben's flight was moved to 9:45. | When does my flight leave?",
         "My cat weighs 6.2 kg. | The new bag of cat food is 5 kg. | How much does my cat weigh?",
         "My cat weighs 6.2 kg. | My cat now sleeps 9 hours. | How much does my cat weigh?",
