@@ -14,6 +14,7 @@ SYSTEM = "system"
 HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
+_NAME_WORDS_MAX = 5
 
 
 def _words(text: str) -> frozenset[str]:
@@ -53,10 +54,18 @@ _LABEL = re.compile(
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
 )
-# "02.10.26, 18:03 - Ana created this group": a line of the messenger itself.
-_NOTICE = re.compile(
-    r"\s{0,8}(?P<stamp>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d)[^\n]{0,6}?\ [-–]\ "
+# A day and a time as a messenger exports a chat; the name in its contacts may be "Mum ❤" or "~ Jo".
+_DATED = r"\d{1,4}[./-]\d\d?[./-]\d{2,4},?[ ]\d\d?:\d\d(?::\d\d)?(?:[ \u202f\xa0]?[APap][Mm])?"
+_EXPORTED = re.compile(
+    rf"\s{{0,8}}[\u200e\u200f]?(?:\[(?P<before>{_DATED})\]|(?P<since>{_DATED})\s[-–])"
+    r"\s[~\s\u200e\u202f]{0,4}(?P<name>[^\s:\"“„«<>\[\]][^\n:\"“„«<>\[\]]{0,39}):(?=\s|$)"
 )
+_NOTICE_WORDS = _words(
+    "created added changed left joined removed deleted pinned set hat haben ha han creó añadió"
+    " cambió salió eliminó a ont"
+)
+# "02.10.26, 18:03 - Ana created this group": a line of the messenger itself.
+_NOTICE = re.compile(rf"\s{{0,8}}(?P<stamp>{_DATED})\ [-–]\ ")
 # In a chat with times, "[21:14] <tess> hi"; in captions, "<v Ana Kim>hi</v>".
 _ANGLED = re.compile(
     r"\s{0,8}(?:\[?(?P<stamp>(?:[^\[\]<\n]{0,20}[ T])?\d\d?:\d\d(?::\d\d)?)\]?\s{1,3}|(?=<v[ .]))"
@@ -70,14 +79,24 @@ _CAPTION = re.compile(
 )
 # The line above a message in a work chat: "Ana Kim  9:03 AM", "Ana — Today at 9:03", "[9:03] Ana".
 _CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?"
+_ASIDE = (
+    r"[ ]{1,2}(?:\([^()\n]{1,30}\)|\[[^\[\]\n]{1,30}\]|:[a-z0-9_+'-]{1,30}:|APP|BOT"
+    r"|[\U0001f000-\U0001faff☀-➿\ufe0f\u200d]{1,8})"
+)
 _ABOVE = re.compile(
-    rf"\s{{0,8}}(?:\*\*)?(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})(?:\*\*)?"
+    rf"\s{{0,8}}(?:\*\*)?(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})(?:\*\*)?(?:{_ASIDE}){{0,3}}"
     r"(?:[ ]{1,4}|[ ]?[-–—,|·][ ]?)"
     rf"[\[(]?(?P<stamp>(?:[^\n:\]]{{0,30}}?[ ,])??{_CLOCK})[\])]?\s*",
     re.IGNORECASE,
 )
 _ABOVE_TIMED = re.compile(
     rf"\s{{0,8}}\[(?P<stamp>{_CLOCK})\][ ]{{1,4}}(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})\s*",
+    re.IGNORECASE,
+)
+# Below such a line, whose message it is that somebody passes on.
+_FORWARDED = re.compile(
+    r"\[(?:forwarded from|weitergeleitet von|reenviado de|transféré de):? "
+    rf"(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}})\]\s*",
     re.IGNORECASE,
 )
 # "<ana> hi" and "Ana – hi" are labels only if every line has one.
@@ -94,11 +113,20 @@ _ROLE_ABOVE = re.compile(
 # returned" below that.
 _PROMPT = re.compile(r"(?:(?P<user>[>❯›])|(?P<assistant>[●⏺✦•])|[ ]{1,4}⎿)[ \t\xa0]+(?=\S)")
 _PROMPTS = re.compile(r"^[>❯›●⏺✦•](?=[ \t\xa0]+\S)", re.MULTILINE)
+# What only a session has: the output of a tool, or the call of one.
+_TOOLED = re.compile(
+    r"^(?:[ ]{1,4}[⎿└]|[●⏺✦•][ \t\xa0]+(?:[A-Z]\w+\(|(?:Ran|Edited|Explored|Read|Added)[ ]))",
+    re.MULTILINE,
+)
+_QUOTE = re.compile(r"^>[^\n]*\n>", re.MULTILINE)
+_BOX = frozenset("│╭╰╔║╚┌└├✻▐▝▘*")
 _ANSWERS = {prompt + answer for prompt in ">❯›" for answer in "●⏺✦"} | {"›•"}
 ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me you chatgpt claude"
     " gpt gemini copilot cursor codex tool developer interviewer interviewee host guest"
 )
+# Roles that are also keys, as in "Host: example.org" and "Customer: Ines Kolb".
+ROLES_OR_KEYS = _words("system agent bot model customer client operator tool developer host guest")
 _PARTICLES = _words("de del der di da du van von la le el al bin ben of the and")
 _NOT_SPEAKERS = _words(
     "note notes todo fixme re fwd fw subject from to cc bcc date time step steps example examples"
@@ -112,15 +140,20 @@ _NOT_SPEAKERS = _words(
     " diet timezone budget database stack tools framework process procedure workflow"
     " error info debug warn fatal trace critical observation thought lesson who what when where why"
     " how which sent received my our mein meine unser unsere nuestro nuestra notre present absent"
-    " asistentes"
+    " asistentes author committer commit merge resolved approved agreed rejected deferred"
+    " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
+    " décision"
+    " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
 )
+_FAULTS = ("Error", "Exception", "Warning")
 
 
 class Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
     `says`: it says that somebody speaks; `of_mail`: that somebody writes a mail; `unsure`: it may
-    be no label. A heading that is `blank` is that of a caption.
+    be no label. A heading that is `blank` is that of a caption. `ends`: what, below a blank line,
+    is not said by that speaker any more.
     """
 
     start: int
@@ -135,6 +168,7 @@ class Line(NamedTuple):
     says: bool = False
     of_mail: bool = False
     unsure: bool = False
+    ends: re.Pattern[str] | None = None
 
 
 def classify(text: str, start: int, end: int) -> Line:
@@ -156,13 +190,18 @@ def classify(text: str, start: int, end: int) -> Line:
 
 def _labelled(line: str, start: int, end: int) -> Line:
     """Return a line with the label that it begins with, if any."""
+    label = _EXPORTED.match(line)
+    if label and len(label["name"].split()) <= _NAME_WORDS_MAX and _is_contact(label["name"]):
+        stamp = label["before"] or label["since"]
+        return Line(start, start + label.end(), end, _name(label), stamp, timed=True)
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])
     timed = bool(before) and is_moment(before or "")
     if label and label["clock"] and not may_speak(label["name"], small=False):
         return Line(start, start, end)
-    if label and (label["handle"] or label["wide"] or may_speak(label["name"], small=timed)):
+    wide = label and label["wide"] and label["name"] not in _NOT_SPEAKERS
+    if label and (label["handle"] or wide or may_speak(label["name"], small=timed)):
         stamp = before or label["after"]
         if before and not timed:
             return Line(start, start, end)
@@ -182,9 +221,13 @@ def _above(text: str, start: int, end: int) -> Line | None:
     label = _ROLE_ABOVE.fullmatch(text, start, end)
     if label and label["name"].lower() in ROLES:
         return Line(start, end, end, _name(label), above=True, says=bool(label["said"]))
+    if label := _FORWARDED.fullmatch(text, start, end):
+        return Line(start, end, end, _name(label), above=True, says=True)
     label = mail.SAYS_BELOW.fullmatch(text, start, end)
     if label and may_speak(label["name"], small=True):
-        return Line(start, end, end, _name(label), label["stamp"], above=True, says=True)
+        wrote = label["wrote"] is not None
+        stamp = label["stamp"]
+        return Line(start, end, end, _name(label), stamp, above=True, says=True, of_mail=wrote)
     label = _ABOVE.fullmatch(text, start, end) or _ABOVE_TIMED.fullmatch(text, start, end)
     if label and _stands_above(label):
         dated = DATE.search(label["stamp"]) is not None
@@ -196,6 +239,11 @@ def _name(label: re.Match[str]) -> str:
     """Return the speaker that a label names; "You" is the user of a session with an agent."""
     name = " ".join(label["name"].removeprefix("@").split())
     return "User" if name == "You" else name
+
+
+def _is_contact(name: str) -> bool:
+    """Return whether these are no words of a messenger: "Ana changed the subject to"."""
+    return _NOTICE_WORDS.isdisjoint(name.split()[1:])
 
 
 def is_heading(line: str) -> bool:
@@ -227,7 +275,7 @@ def may_speak(name: str, *, small: bool) -> bool:
     words = name.split()
     if name.lower() in ROLES or words[0].lower() in ROLES:
         return True
-    if words[0].lower() in _NOT_SPEAKERS:
+    if words[0].lower() in _NOT_SPEAKERS or name.endswith(_FAULTS):
         return False
     if small and len(words) == 1:
         return True
@@ -248,9 +296,15 @@ def prompted(text: str, start: int, end: int) -> Line | None:
 
 
 def is_session_with_agent(text: str) -> bool:
-    """Return whether answers of an agent follow prompts, in the marks of a terminal, twice."""
-    marks = (mark[0] for mark in _PROMPTS.finditer(text))
-    return sum("".join(two) in _ANSWERS for two in pairwise(marks)) > 1
+    """Return whether answers of an agent follow prompts, in the marks of a terminal, twice; and
+    whether they are no quotes with lists below.
+    """
+    marks = list(_PROMPTS.finditer(text))
+    if sum(one[0] + other[0] in _ANSWERS for one, other in pairwise(marks)) < 2:
+        return False
+    banner = map(str.lstrip, text[: marks[0].start()].split("\n"))
+    begins = all(line[0] in _BOX for line in banner if line)
+    return bool(_TOOLED.search(text) or (begins and not _QUOTE.search(text)))
 
 
 def is_title(heading: str) -> bool:

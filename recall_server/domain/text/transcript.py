@@ -9,21 +9,17 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
 from recall_server.domain.text import mail
 from recall_server.domain.text.labels import (
     HEADING_CHARS_MAX,
-    ROLES,
-    SYSTEM,
     Line,
     classify,
-    has_no_case,
     is_heading,
     is_key,
     is_session_with_agent,
@@ -32,6 +28,7 @@ from recall_server.domain.text.labels import (
     prompted,
     session_of,
 )
+from recall_server.domain.text.speakers import without_false_speakers
 from recall_server.domain.text.stamps import DATE, MONTHS_OF_A_YEAR, read_moment
 
 TURN_CHARS_MAX = 1_200
@@ -59,7 +56,7 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
     """Return the turns of a text, in order. Prose without speakers gives a turn per paragraph, or
     per several paragraphs if they are very many and very short.
     """
-    lines = _without_false_speakers(list(_with_quotes(_lines(text), text)), text)
+    lines = list(_with_quotes(without_false_speakers(list(_lines(text)), text), text))
     # No turns yet: there may be very many paragraphs.
     said = [
         _Utterance(first, last, *one[2:])
@@ -129,7 +126,7 @@ def _lines(text: str) -> Iterator[Line]:
         end = len(text) if newline < 0 else newline
         marks_fence = start in closed
         sender = None if fenced or start < head_end else mail.sender_at(text, start)
-        if sender and may_speak(sender.name, small=False):
+        if sender and (sender.addressed or may_speak(sender.name, small=False)):
             head_end, end = sender.end, max(sender.begins, start)
             yield Line(start, end, end, sender.name, sender.stamp, says=True, of_mail=True)
             if end == start:
@@ -146,65 +143,28 @@ def _lines(text: str) -> Iterator[Line]:
 
 
 def _with_quotes(lines: Iterable[Line], text: str) -> Iterator[Line]:
-    """Add labels where lines of a mail begin or cease to be marked with ">": those are another's
-    words.
+    """Add labels where lines of a mail, or below a label, change in how often they are marked with
+    ">": marked lines are the words of another.
     """
-    sender: Line | None = None
-    in_mail = is_marked = False
+    # Who writes the lines that are marked so often.
+    known: dict[int, Line] = {}
+    at = 0
     for line in lines:
         if line.name or line.heading:
-            in_mail, is_marked = line.of_mail, mail.QUOTED.match(text, line.end) is not None
-            sender = sender if is_marked else line if in_mail else None
-        elif in_mail and not line.blank and text.startswith(">", line.start) != is_marked:
-            is_marked = not is_marked
-            if is_marked or not sender:
-                yield Line(line.start, line.start, line.start, heading=True, blank=True)
+            # "Ana wrote:" above marked lines says whose they are, and not who goes on below them.
+            at = mail.depth(text, line.end) if line.of_mail else 0
+            known = {marks: one for marks, one in known.items() if marks < at}
+            if line.of_mail or line.above:
+                known[at] = line
+        elif known and not line.blank and (now := mail.depth(text, line.start)) != at:
+            # Whom a second mail within a mail quotes is known up to its end only.
+            known = {marks: one for marks, one in known.items() if marks <= max(now, 1)}
+            at = now
+            if by := known.get(now):
+                line = line._replace(name=by.name, stamp=by.stamp, says=True)  # noqa: PLW2901
             else:
-                line = line._replace(name=sender.name, stamp=sender.stamp, says=True)  # noqa: PLW2901
+                yield Line(line.start, line.start, line.start, heading=True, blank=True)
         yield line
-
-
-def _without_false_speakers(lines: list[Line], text: str) -> list[Line]:
-    """Drop labels that name no speaker: a label counts if it is a role, has a time or repeats, or
-    if every line has one. "王芳：" and "王芳: " count if every line from the first such one on has
-    one, and one recurs after another.
-    """
-
-    def is_wide(line: Line) -> bool:
-        ends_wide = text[line.start : line.said_from].endswith("：")
-        return ends_wide or (has_no_case(line.name or "") and not line.stamp and not line.says)
-
-    content = [line for line in lines if not line.blank and not line.heading]
-    unsure = [line.name for line in content if line.unsure]
-    if len(unsure) < len(content) or len(unsure) == len({*unsure}):
-        lines = [Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
-    labelled = [line for line in lines if line.name]
-    times = Counter(line.name for line in labelled)
-    spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
-    wide = [line.name for line in labelled if is_wide(line)]
-    voices = [name for name, _ in groupby(wide)]
-    titles = next((at for at, line in enumerate(content) if line.name), 0)
-    wide_speak = len(wide) == len(content) - titles and len({*voices}) < len(voices)
-    above = [line.name for line in labelled if line.above]
-    exported = any(line.timed for line in labelled)
-    # In a timetable, nothing comes twice.
-    chat = len(set(above)) < len(above)
-    all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
-
-    def speaks(line: Line) -> bool:
-        name = line.name or ""
-        if is_wide(line):
-            return wide_speak
-        if line.above:
-            return chat or line.says
-        if line.name == SYSTEM and line.stamp:
-            return exported
-        if line.unsure:
-            return True
-        timed = line.timed and not name[0].islower()
-        return line.says or timed or name.lower() in ROLES or times[name] > 1 or all_speak
-
-    return [x if not x.name or speaks(x) else Line(x.start, x.start, x.end) for x in lines]
 
 
 def _day_first(lines: Sequence[Line], occurred_at: datetime) -> bool | None:
@@ -268,12 +228,20 @@ def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator
     day: datetime | None = None
     speaker, said_at = None, day
     start = end = -1
+    ends: re.Pattern[str] | None = None
+    blank = False
     for line, below in zip_longest(lines, lines[1:]):
         began = days.get(line.start)
-        closes = line.heading or line.name or began or (line.blank and speaker is None)
+        spoken = blank and not line.blank and end > start >= 0
+        left = spoken and ends and ends.match(text, line.start)
+        blank = line.blank
+        closes = line.heading or line.name or began or left or (line.blank and speaker is None)
         if closes and start >= 0:
             yield _Utterance(start, end, speaker, session, said_at)
             start = -1
+        if left or line.heading or line.name:
+            ends = line.ends
+            speaker, said_at = None, day
         if line.heading:
             heading = "" if line.blank else text[line.start : line.end]
             day = read_moment(heading, day or occurred_at) if DATE.search(heading) else day
@@ -303,7 +271,9 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
     for place, one in enumerate(said):
         words = text[one.start : one.end]
         follows = said[place + 1] if place + 1 < len(said) else None
-        if kept and kept.speaker is None and one.speaker is None:
+        # What is longer is cut anyway.
+        short = kept and kept.end - kept.start <= TURN_CHARS_MAX
+        if kept and short and kept.speaker is None and one.speaker is None:
             between = text[kept.end : one.start]
             opens = mail.TITLES.fullmatch(text[kept.start : kept.end])
             joins = opens and (not between.strip() or mail.DATE_LINE.fullmatch(between))
