@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from itertools import groupby, zip_longest
 
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
-from recall_server.domain.text.stamps import DATE
+from recall_server.domain.text.stamps import DATE, is_moment
 
 _STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3
 # One in so many of the labels that recur must have speech.
 _KEYS_OF_SPEECH = 4
+# So many lines with a time may be all of a call.
+_CLOCKED_MIN = 3
 _DIGITS = re.compile(r"\d+")
 _PARAGRAPH = re.compile("")
 # A heading of minutes: "## Risks", or "2. Water" with a line of text below.
@@ -46,8 +48,8 @@ class _Labels:
         self.wide_speak = len(wide) == len(content) - titles and recurs
         self.plain = [line for line in labelled if self.is_plain(line)]
         # "09:00 Registration: coffee": in a programme, few things come twice.
-        clocked = [line.name for line in self.plain if line.stamp]
-        self.programme = len({*clocked}) * 3 > len(clocked) * 2
+        clocked = [x.name for x in self.plain if is_moment(x.stamp or "")]
+        self.programme = len(clocked) > _CLOCKED_MIN and len({*clocked}) * 3 > len(clocked) * 2
         roles = [line for line in self.plain if _is_role(line)]
         # "Host: example.org" alone is a key.
         spoken = sum(line.start in self.speech for line in roles)
@@ -88,7 +90,7 @@ class _Labels:
             return self.chat > 1 or (line.says and self.chat > 0)
         if line.name == SYSTEM and line.stamp:
             return self.exported > 0
-        if line.stamp and not line.timed and self.programme:
+        if self.programme and not line.timed and is_moment(line.stamp or ""):
             return line.says
         return line.unsure or line.says or self._is_named(line)
 
