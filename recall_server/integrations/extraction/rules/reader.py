@@ -236,7 +236,9 @@ class _Reader:
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
         leans = judging.leans(text, language)
         if found and self._of_another(found, clause):
-            found, leans = None, leans or not self.document
+            # "Good. Always use uv." is an order still.
+            orders = language.starts("keep.order", text)
+            found, leans = None, leans or not (self.document or orders)
         self.silent = False
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
