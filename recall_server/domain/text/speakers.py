@@ -17,9 +17,15 @@ _KEYS_OF_SPEECH = 4
 # So many lines with a time may be all of a call.
 _CLOCKED_MIN = 3
 _DIGITS = re.compile(r"\d+")
-_PARAGRAPH = re.compile("")
-# A heading of minutes: "## Risks", or "2. Water" with a line of text below.
-_SECTION = re.compile(r"#{1,6}[ ]\S|\d{1,2}[.)][ ]+[^\W\d_][^\n]{0,60}\n[^\n\d]")
+_PARAGRAPH = re.compile(r"(?<=\n\n)|(?<=\n\r\n)")
+# A heading of minutes, "## Risks", or "2. Water" with a line of text below; and what all resolve.
+_SECTION = re.compile(
+    rf"(?:{_PARAGRAPH.pattern})(?:#{{1,6}}[ ]\S|\d{{1,2}}[.)][ ]+[^\W\d_][^\n]{{0,60}}\n[^\n\d])"
+    r"|(?:resolved|agreed|next meeting"
+    r"|beschlossen|beschluss|nächst(?:e|es) (?:sitzung|treffen)|acuerdo|próxima reunión|décision"
+    r"|prochaine réunion)[ ]?:",
+    re.IGNORECASE,
+)
 
 
 def without_false_speakers(lines: Sequence[Line], text: str) -> list[Line]:

@@ -229,12 +229,10 @@ def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator
     speaker, said_at = None, day
     start = end = -1
     ends: re.Pattern[str] | None = None
-    blank = False
     for line, below in zip_longest(lines, lines[1:]):
         began = days.get(line.start)
-        spoken = blank and not line.blank and end > start >= 0
+        spoken = not line.blank and end > start >= 0
         left = spoken and ends and ends.match(text, line.start)
-        blank = line.blank
         closes = line.heading or line.name or began or left or (line.blank and speaker is None)
         if closes and start >= 0:
             yield _Utterance(start, end, speaker, session, said_at)

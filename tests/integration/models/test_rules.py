@@ -1787,6 +1787,49 @@ def test_what_somebody_has_for_a_moment_is_not_kept(said: str) -> None:
     assert extract(said) == ()
 
 
+def test_an_order_after_a_short_sentence_is_the_users() -> None:
+    session = "> fix it\n\n● Bash(x)\n  ⎿  passed\n\n> {}\n\n● Noted.\n"
+
+    for said in ("Good. Always run tests with uv.", "Always run tests with uv."):
+        (kept,) = extract(session.format(said))
+        assert kept.text.lower().endswith("always run tests with uv.")
+    third = extract("My sister lives in Rome. Always takes the bus.")
+    assert [one.text for one in third] == ["The user's sister lives in Rome."]
+
+
+def test_who_names_themselves_below_about_me_is_shown_by_name_only() -> None:
+    text = "About me\n\nI'm Tamsin, and I live on a boat in Leeds.\n\nA tuning costs 75 pounds.\n"
+
+    assert [one.text for one in extract(text)] == [
+        "The user is Tamsin.",
+        "Tamsin lives on a boat in Leeds.",
+        "Tamsin: A tuning costs 75 pounds.",
+    ]
+
+
+MINUTES = """\
+Allotments – Committee meeting
+Present: Imran, Pavel, Gordon
+
+1. Finances
+Imran: balance is 6,312 euros.
+Resolved: the fee rises to 195 euros.
+
+2. Actions
+Pavel: second key until 26 October
+Imran: moved the shed to plot 3
+"""
+
+
+def test_what_somebody_reports_in_minutes_is_below_its_section() -> None:
+    assert [one.text for one in extract(MINUTES)][-4:] == [
+        "Allotments – Committee meeting, Finances: balance is 6,312 euros.",
+        "Allotments – Committee meeting: Resolved: the fee rises to 195 euros.",
+        "Pavel: Second key until 26 October.",
+        "Imran: Moved the shed to plot 3.",
+    ]
+
+
 def test_marks_hide_no_order_and_code_is_neither_cut_nor_changed() -> None:
     text = (
         "# Rules\n\n- **Never** push to *main* on a Friday.\n"

@@ -271,7 +271,7 @@ class _Reader:
         if verdict and (before or not leans):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
-            elif self.turn.speaker and not (listed or self.in_mail):
+            elif self.turn.speaker and not (listed or self.in_mail or self.headings.sections):
                 heading = ""
             heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
@@ -447,6 +447,8 @@ class _Reader:
         language, turn, speaker = self.language, self.turn, speaker or self.speaker
         if speaker.entity == "user" and self.called:
             speaker = replace(speaker, shown=self.called)
+            if heading == language.data["user"]:  # of "About me"
+                heading = "" if language.has("words.first", clause.text) else self.called
         fact = found.fact if found and clause.kind is not Kind.PAIR else None
         if fact and (fact.entity, fact.attribute) == ("user", "name"):
             self.called = fact.value
@@ -466,6 +468,8 @@ class _Reader:
         # "Hanna: one-pager until Friday"
         until = language.has("keep.plan", said) and not (first or language.has("keep.state", said))
         until = until and clause.kind is Kind.SENTENCE and speaker.entity != "user"
+        if turn.speaker and not self.in_mail and (until or language.starts("keep.elided", said)):
+            heading = ""  # Who it is about says more.
         alone = until or not (language.spaced or self.document)
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = wording.Context(
