@@ -663,10 +663,10 @@ def test_a_message_that_is_passed_on_is_of_who_wrote_it() -> None:
      "● ", "> a\n● b\n", "> a\n\n● B(\n  ⎿ c\n", "From: ", "From: A\nSubject: b\n", "From: a@b\n",
      "On 11 A wrote:\n", "On 11 A wrote:\n> a\n", "On 1 wrote:", "On 11 A, ", "Am 11 schrieb ",
      "Am 11 schrieb A:\n", "A <a@b>\n1:00\nto me\n", "A wrote:\n", "A wrote:\n> a\nb\n", "<a> ",
-     "<a> b\n", "A – b\n", "[0:01] a", "[0:01] A\n", "**a** (", "**A** (0:01)\n", "A (b)  0:01\n", "A :b: ",
-     "A 0:01\n", "A 0:01\nb\n", "a commented on 1\n", "1/2/26, 1:00 - A b\n",
-     "1/2/26, 1:00 - a: b\n", "[1.2.26, 0:01] ~ ", "[Forwarded from A]\n", "美: 元\n", "Dear A,\n\n", "# a 1 May 2024\n",
-     "1. A\n", "A: b c d\n\n1. A\nb\n", "> > a\n> a\n"],
+     "<a> b\n", "A – b\n", "[0:01] a", "[0:01] A\n", "**a** (", "**A** (0:01)\n", "A (b)  0:01\n",
+     "A :b: ", "A 0:01\n", "A 0:01\nb\n", "a commented on 1\n", "1/2/26, 1:00 - A b\n",
+     "1/2/26, 1:00 - a: b\n", "[1.2.26, 0:01] ~ ", "[Forwarded from A]\n", "美: 元\n",
+     "Dear A,\n\n", "# a 1 May 2024\n", "1. A\n", "A: b c d\n\n1. A\nb\n", "> > a\n> a\n"],
 )  # fmt: skip
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = (unit * 131_072)[:131_072]

@@ -13,7 +13,8 @@ from recall_server.domain.text.stamps import DATE
 _LINE = (
     r"(?:from|to|cc|bcc|date|sent(?:[ ]on)?|subject|reply-to|von|an|gesendet(?:[ ]am)?|datum"
     r"|betreff|de|à|para|envoyé(?:[ ]le)?|objet|asunto|fecha|enviad[oa](?:[ ](?:el|em))?|assunto"
-    r"|van|aan|verzonden|onderwerp|发件人|收件人|主题|差出人|宛先|件名|日時)[ ]?[:：][ \t]*\S[^\n]*+"
+    r"|van|aan|verzonden|onderwerp|发件人|收件人|主题|差出人|宛先|件名|日時)"
+    r"[ ]?[:：][ \t]*\S[^\n]*+"
 )
 _OPENING = r"[^\W\d_][^.!?:,;\n]{1,40},"
 LEAD = re.compile(rf"[ \t]*+(?:{_LINE}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+", re.IGNORECASE)
