@@ -1830,6 +1830,15 @@ def test_what_somebody_reports_in_minutes_is_below_its_section() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["I have a monitor.", "Ich habe einen Monitor.", "Tengo un monitor.", "J'ai un moniteur."],
+)
+def test_what_somebody_has_in_a_text_about_code_may_be_code(said: str) -> None:
+    assert len(extract(f"User: {said}\nAssistant: Ok.")) == 1
+    assert extract(f"User: {said}\nAssistant: `parse_all` fails in csv.py.") == ()
+
+
 def test_marks_hide_no_order_and_code_is_neither_cut_nor_changed() -> None:
     text = (
         "# Rules\n\n- **Never** push to *main* on a Friday.\n"

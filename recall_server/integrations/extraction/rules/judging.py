@@ -22,7 +22,7 @@ _CUES = (*_VERBS, *_TOLD, "remember")
 
 class Setting(NamedTuple):
     """The place of a clause. `named`: its speaker has a name. `rules`: the list is one of rules.
-    `asked_for`: "Remember that …" stands before it.
+    `asked_for`: "Remember that …" stands before it. `technical`: what one has may be in code.
     """
 
     document: bool = False
@@ -32,6 +32,7 @@ class Setting(NamedTuple):
     named: bool = False
     rules: bool = False
     asked_for: bool = False
+    technical: bool = False
 
 
 class Verdict(NamedTuple):
@@ -132,7 +133,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         kept = setting.antecedent and (instructed or rests)
     else:
         says = setting.item or (words > 2 and _specific(text, language, setting, verb=verb))
-        own = passing is None and language.has("keep.self", text)
+        has = not setting.technical and language.has("keep.has", text)
+        own = passing is None and (has or language.has("keep.self", text))
         kept = instructed or (words > 1 and says) or own
     if not (found or kept):
         return None

@@ -20,6 +20,8 @@ _BEFORE_CHARS_MAX = 1_500
 _JOINED_CHARS_MAX = 400
 _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
+# So many names of code, within so many characters, make a text one about code.
+_WRITTEN_MIN, _WRITTEN_CHARS = 2, 8_000
 _HEAD_CHARS = 200
 _SURE = 0.55
 _NEW_WORDS_MAX = 6
@@ -73,6 +75,8 @@ class _Reader:
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
         self.notes = self.document = lines > 2 or len(text) > 400
+        written = {one[0] for one in shape("written").finditer(text[:_WRITTEN_CHARS])}
+        self.technical = len(written) >= _WRITTEN_MIN
         self.labels = headings.labels(text, speakers)
         said = [text[turn.span.start : turn.span.end] for turn in passage.turns]
         self.keyed = len(speakers) == len(said) and headings.keyed(said, language)
@@ -258,6 +262,7 @@ class _Reader:
             named=self.speaker.entity != "user",
             rules=listed and language.has("keep.rules", heading),
             asked_for=self.asked_for,
+            technical=self.technical,
         )
         if judging.says_nothing(text, language, setting):
             self.before = None
