@@ -47,6 +47,11 @@ def only(text: str) -> Turn:
         ("Ludwig van Beethoven: I moved to Rome.", "Ludwig van Beethoven", "I moved to Rome."),
         ("Zoë: I moved to Rome.", "Zoë", "I moved to Rome."),
         ("Agent 2: I moved to Rome.", "Agent 2", "I moved to Rome."),
+        ("Alice 🌻 (2023-05-08 13:56): I moved.", "Alice", "I moved."),
+        ("(13:56) Alice: I moved.", "Alice", "I moved."),
+        ("00:13:56.120 Alice: I moved.", "Alice", "I moved."),
+        ("13:56:02 From Alice Kim to Everyone: I moved.", "Alice Kim", "I moved."),
+        ("[Speaker 1]: I moved to Rome.", "Speaker 1", "I moved to Rome."),
     ],
 )
 def test_a_label_names_the_speaker(line: str, speaker: str, words: str) -> None:
@@ -553,8 +558,9 @@ def test_what_is_below_a_heading_is_not_of_who_spoke_above_it(heading: str) -> N
     minutes = f"Ana: I finished it.\nBo: I did not.\nAna: Pity.\n\n{heading}\nThe firm may close."
 
     assert said(minutes)[-1] == (None, f"{heading}\nThe firm may close.")
-    roles = f"User: Plan it.\nAssistant: Well.\n\n{heading}\nThe firm may close."
-    assert said(roles)[-1] == ("Assistant", f"Well.\n\n{heading}\nThe firm may close.")
+    for agent in ("Assistant", "Grok"):
+        roles = f"Ana: Plan it.\n{agent}: Well.\n\n{heading}\nThe firm may close."
+        assert said(f"Ana: Hi there.\n{roles}")[-1][0] == agent
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ SYSTEM = "system"
 HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
-_NAME_WORDS_MAX = 5
+_NAME_WORDS_MAX = 7
 
 
 def _words(text: str) -> frozenset[str]:
@@ -42,15 +42,19 @@ _SESSION = re.compile(
     r"\s*[-=*_~#]*\s*(?P<session>session[ _#-]{0,2}\w{1,12})\s*[-=*_~#:]*\s*", re.IGNORECASE
 )
 
+_EMOJI = r"[\U0001f000-\U0001faff☀-➿\ufe0f\u200d]{1,8}"
 _WORD = r"[\w][\w.'’-]{0,30}"
 _LABEL = re.compile(
     r"\s{0,8}(?:[-*>]\s{1,3})?"
     r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3}"
     # As a messenger exports a chat, "02.10.26, 18:03 - Ana: hi", and of a call: "00:12 Ana: hi".
     r"|(?P<since>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ "
-    r"|(?P<clock>\d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)(?:\ [-–])?\ )?"
-    r"(?P<stars>\*{2}|__)?"
+    # And of a video call: "(00:12) Ana: hi", "09:14:02 From Ana to Everyone: hi".
+    r"|\(?(?P<clock>\d\d?:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:\ ?[ap]m)?)\)?(?:\ [-–])?\ "
+    r"(?P<sent>From\ )?)?"
+    r"(?P<stars>\*{2}|__)?(?P<bracket>\[)?"
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}}|(?<=[ ][-–][ ])\+\d[\d ]{{6,18}}\d)"
+    rf"(?:[ ]?{_EMOJI})?(?(bracket)\])(?(sent)\ to\ [^\n:]{{1,60}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
 )
@@ -81,7 +85,7 @@ _CAPTION = re.compile(
 _CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?"
 _ASIDE = (
     r"[ ]{1,2}(?:\([^()\n]{1,30}\)|\[[^\[\]\n]{1,30}\]|:[a-z0-9_+'-]{1,30}:|APP|BOT"
-    r"|[\U0001f000-\U0001faff☀-➿\ufe0f\u200d]{1,8})"
+    rf"|{_EMOJI})"
 )
 _ABOVE = re.compile(
     rf"\s{{0,8}}(?:\*\*)?(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})(?:\*\*)?(?:{_ASIDE}){{0,3}}"
@@ -123,7 +127,8 @@ _BOX = frozenset("│╭╰╔║╚┌└├✻▐▝▘*")
 _ANSWERS = {prompt + answer for prompt in ">❯›" for answer in "●⏺✦"} | {"›•"}
 ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me you chatgpt claude"
-    " gpt gemini copilot cursor codex tool developer interviewer interviewee host guest"
+    " gpt gemini grok deepseek perplexity copilot cursor codex tool developer interviewer"
+    " interviewee host guest"
 )
 # Roles that are also keys, as in "Host: example.org" and "Customer: Ines Kolb".
 ROLES_OR_KEYS = _words("system agent bot model customer client operator tool developer host guest")

@@ -62,9 +62,10 @@ class _Labels:
         keys = all((line.name or "").lower() in ROLES_OR_KEYS for line in roles)
         self.roles_speak = not keys or spoken * 2 >= len(roles)
         self.times = Counter(line.name for line in labelled)
-        self.names = self._names(alone=not roles)
+        self.alone = not roles
+        self.names = self._names()
 
-    def _names(self, *, alone: bool) -> set[str | None]:
+    def _names(self) -> set[str | None]:
         """Return the names that recur; and those between them that come once, if no role speaks:
         who has them must not be taken for the one who spoke before.
         """
@@ -74,7 +75,9 @@ class _Labels:
             return timed  # "Port: 80" and "Port: 443" are settings.
         forms = {self._form(line) for line in again}
         once = [x for x in self.plain if x.start in self.speech and self._form(x) in forms]
-        between = {line.name for line in once} if alone and len(once) <= 2 * len(again) else set()
+        between = (
+            {line.name for line in once} if self.alone and len(once) <= 2 * len(again) else set()
+        )
         return timed | between | {line.name for line in again}
 
     def _form(self, line: Line) -> str:
@@ -115,7 +118,7 @@ class _Labels:
         if not self.speaks(line):
             return Line(line.start, line.start, line.end)
         lone = line.above and line.says and not line.stamp and self.chat == 1
-        loose = self.is_plain(line) and not _is_role(line)
+        loose = self.alone and self.is_plain(line)
         return line._replace(ends=_PARAGRAPH if lone else _SECTION if loose else None)
 
 
