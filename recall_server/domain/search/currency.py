@@ -272,8 +272,8 @@ def _above(
         # Two facts are of different subjects or attributes, as one has not superseded the other.
         typed[at] = item.attribute is not None
         # What a question without a kind asks for cannot be told, so the change must be said whole.
-        told = _CHANGED_TO if answers[at] is None else _CHANGED
-        changed[at] = answers[at] is not False and told.search(own[at]) is not None
+        cue = _CHANGED_TO if answers[at] is None else _CHANGED
+        changed[at] = answers[at] is not False and cue.search(own[at]) is not None
 
     def may_rank_above(other: int, one: int) -> bool:
         if when[other] <= when[one] or trust[other] < trust[one]:
