@@ -24,7 +24,6 @@ from recall_server.domain.plan import (
     Change,
     Dispute,
     EndEarlier,
-    Forget,
     Plan,
     Propose,
     Question,
@@ -241,11 +240,8 @@ async def apply(
         if number % AT_ONCE == 0:
             # Changes that read no rows await nothing, so many of them would delay other callers.
             await asyncio.sleep(0)
-        if restored and isinstance(first, Restore):
-            await tx.memories.restore(first.memory, now)
-            await tx.episodes.remember(first.memory.id, now)
-            await restored.index.write_beside_texts(tx)
-            await tx.vectors.copy([first.memory.id])
+        if isinstance(first, Restore):
+            await _restore(tx, first.memory, now, restored)
         elif isinstance(first, Add):
             memories = [one.memory for one in (first, *others) if isinstance(one, Add)]
             await tx.memories.add_each([new.rows[one.id].dated(one) for one in memories])
@@ -256,7 +252,7 @@ async def apply(
         await tx.decisions.add(decision)
     if plan.relations:
         await tx.relations.add(plan.relations, new.rows.keys())
-    if any(isinstance(change, Supersede | Forget) for change in plan.changes):
+    if any(isinstance(change, Supersede) for change in plan.changes):
         await settle_ended(tx, now)
 
 
@@ -291,13 +287,6 @@ async def _apply(
             await _supersede(tx, change, now, alike)
         case EndEarlier(memory_id, by, until):
             done = await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
-        case Forget(memory_id):
-            await _forget(tx, memory_id, now)
-        case Restore(memory):
-            await tx.memories.restore(memory, now)
-            await indexing.show(tx, [memory.id])
-            texts = {one.episode_id for one in await tx.memories.citations([memory.id])}
-            await indexing.reread(tx, texts, partial(tx.episodes.remember, memory.id, now))
         case Dispute(question_id, memory_id, existing):
             done = await tx.disputes.open(question_id, memory_id, existing, now)
         case Settle(question_id):
@@ -321,11 +310,12 @@ async def _supersede(
     )
 
 
-async def _forget(tx: Transaction, memory_id: str, now: datetime) -> None:
-    words = await tx.memories.citations([memory_id])
-    await indexing.hide(tx, [memory_id])
-    await tx.memories.forget([memory_id], now)
-    await indexing.forget_words(tx, memory_id, words, now)
+async def _restore(tx: Transaction, memory: Memory, now: datetime, known: Restored | None) -> None:
+    shows = known or await restored(tx, memory.id)
+    await tx.memories.restore(memory, now)
+    await tx.episodes.remember(memory.id, now)
+    await shows.index.write_beside_texts(tx)
+    await tx.vectors.copy([memory.id])
 
 
 async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
@@ -335,7 +325,7 @@ async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
     for memory in change.memories:
         if change.hides_words:
             await tx.memories.add(memory)
-            await _forget(tx, memory.id, now)
+            await (await forgotten(tx, memory.id)).write(tx, now)
         else:
             await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
     await tx.proposals.open(change.proposal)

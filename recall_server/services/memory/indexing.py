@@ -15,18 +15,16 @@ from collections.abc import (
 )
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Citation, Episode, Span, episode_of
+from recall_server.domain.episode import Episode, Span, episode_of
 from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Memory
-from recall_server.domain.memory_event import EventKind
 from recall_server.domain.search.index_entry import (
     Findable,
     changed_passages,
@@ -69,12 +67,9 @@ async def _postings(
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Hide items from search, from now on. Their words must still be readable unchanged: they tell
-    which terms lose an item.
-    """
-    found = await read(tx, await tx.findables.found(ids))
-    if found:
-        await tx.words.hide(await _postings(found, Postings.counted))
+    """Hide memories from search, from now on. Their words tell which terms lose an item."""
+    found = await tx.findables.memories(await tx.findables.found(ids))
+    await tx.words.hide(await _postings(found, Postings.counted))
 
 
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
@@ -112,24 +107,6 @@ def _passages(episodes: Iterable[Episode]) -> dict[str, Findable]:
     for one in episodes:
         found |= findable_passages(one)
     return found
-
-
-async def reread(
-    tx: Transaction, episode_ids: Collection[str], change: Callable[[], Awaitable[None]]
-) -> None:
-    """Make a `change` of what can be read of these texts, and index their passages accordingly.
-    Passages that it changes get new entries, without vectors until a job has made them.
-    """
-    before = [one async for some in some_of(tx, episode_ids) for one in some]
-    await change()
-    after = [one async for some in some_of(tx, episode_ids) for one in some]
-    if sum(len(one.text) for one in before) > INLINE_CHARS_MAX:
-        old, new = await asyncio.to_thread(changed_passages, before, after)
-    else:
-        old, new = changed_passages(before, after)
-    gone = await tx.findables.found(old)
-    await tx.words.hide(await _postings({i: old[i] for i in sorted(gone)}, Postings.counted))
-    await tx.words.add(await _postings(dict(sorted(new.items()))))
 
 
 @dataclass(frozen=True)
@@ -171,27 +148,17 @@ async def prepared(
     change: Callable[[Episode], Episode],
 ) -> Prepared:
     """Compute what hides and shows these memories, and what of the index differs after a `change`
-    of what can be read of these texts.
+    of what can be read of these texts. Passages that it changes get new entries, without vectors
+    until a job has made them.
     """
     gone, come = await tx.findables.memories(hidden), await tx.findables.memories(shown)
     async for episodes in some_of(tx, episode_ids):
-        before, after = await asyncio.to_thread(_differing, episodes, change)
+        before, after = await asyncio.to_thread(changed_passages, episodes, map(change, episodes))
         gone |= {i: before[i] for i in sorted(await tx.findables.found(before))}
         come |= dict(sorted(after.items()))
     added, now = await _postings(come), await tx.words.statistics()
     made = await asyncio.to_thread(lists, added, now.last_slot)
     return Prepared(await _postings(gone, Postings.counted), added, made, sorted(shown))
-
-
-def _differing(
-    episodes: Sequence[Episode], change: Callable[[Episode], Episode]
-) -> tuple[dict[str, Findable], dict[str, Findable]]:
-    """Return the entries of passages that a change makes different, before and after it."""
-    before, after = _passages(episodes), _passages(change(one) for one in episodes)
-    return (
-        {i: one for i, one in before.items() if after.get(i) != one},
-        {i: one for i, one in after.items() if before.get(i) != one},
-    )
 
 
 class Lists(NamedTuple):
@@ -228,21 +195,6 @@ async def replace(tx: Transaction, ids: Collection[str]) -> None:
     # Those of memories whose entries are lost.
     await tx.words.backdate(await tx.rebuilt.found_since(found.keys() - kept))
     await tx.vectors.move(list(found))
-
-
-async def forget_words(
-    tx: Transaction,
-    item_id: str,
-    words: Collection[Citation],
-    now: datetime,
-    kind: EventKind = EventKind.FORGOTTEN,
-) -> None:
-    """Hide these words from search and reading until the item is restored."""
-
-    async def forget() -> None:
-        await tx.episodes.forget(item_id, words, now, kind)
-
-    await reread(tx, {one.episode_id for one in words}, forget)
 
 
 async def renew(store: Store) -> None:

@@ -404,7 +404,7 @@ class Import:
         for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
             assert line.retired_at is not None
-            await indexing.forget_words(tx, line.id, words, line.retired_at)
+            await (await commit.forgotten(tx, line.id, words)).write(tx, line.retired_at)
 
     async def _episodes(
         self,
