@@ -37,7 +37,7 @@ from recall_server.storage.driver import (
     Statement,
 )
 from recall_server.storage.index.documents import Cache
-from recall_server.storage.tables import derived, registry
+from recall_server.storage.tables import registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
 _ACROSS = "-- across namespaces:"
@@ -172,7 +172,7 @@ def load(engine: Engine) -> Mapping[str, Query]:
     files_ = sorted(files(__package__).joinpath("sql").iterdir(), key=lambda path: path.name)
     texts = [file.read_text(encoding="utf-8") for file in files_ if file.name.endswith(".sql")]
     found: dict[str, Query] = {}
-    for text in (*texts, derived.queries()):
+    for text in (*texts, registry.queries()):
         for query in parse(text, engine):
             if query.name in found:
                 raise ValueError(f"query {query.name} is defined twice; rename one of them")
@@ -334,6 +334,12 @@ class BoundConnection:
     due: dict[bool, datetime] = field(default_factory=dict)
     dating: Dating = field(default_factory=Dating)
 
+    @property
+    def owner(self) -> Namespace:
+        """The namespace. Only for connections that have one."""
+        assert self.namespace is not None
+        return self.namespace
+
     async def moment(self) -> datetime:
         """Return the date of what this transaction changes: one for all of it. It is read when the
         namespace is locked, so that changes become visible in the order of their dates.
@@ -357,6 +363,13 @@ class BoundConnection:
     ) -> None:
         """Have an event written with this transaction, once, however often it is noted."""
         self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped, hides)
+
+    def note_each(
+        self, item_ids: Iterable[str], kind: EventKind, at: datetime, *, reason: str = ""
+    ) -> None:
+        """`note` the same of several memories."""
+        for one in item_ids:
+            self.note(one, kind, at, reason=reason)
 
     def record(self, memory_id: str) -> Recorded:
         """Return what this transaction has recorded of a memory so far, to add to it."""

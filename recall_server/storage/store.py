@@ -16,14 +16,19 @@ from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Connection, Driver, Engine
 from recall_server.storage.index.documents import Cache
-from recall_server.storage.index.findables import Findables
-from recall_server.storage.index.vectors import Vectors
+from recall_server.storage.index.vectors import Findables, Vectors
 from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Rates, Server, Spend, SubjectAliasTable
 from recall_server.storage.tables.audit import Audit
-from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
-from recall_server.storage.tables.episodes import Episodes, Quarantine
+from recall_server.storage.tables.disputes import (
+    Decisions,
+    Disputes,
+    Proposals,
+    Quarantine,
+    Relations,
+)
+from recall_server.storage.tables.episodes import Episodes
 from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.jobs import Jobs

@@ -242,7 +242,7 @@ class Erase:
         counts, now = targets.counts, self.runtime.now()
         large = self.eraser.limits.exceeded_by(counts)
         by = entry.by
-        await tx.erasures.begin(request.id, request.kind, by, {}, now)
+        await tx.erasures.begin(request.id, request.kind, by, now)
         revoked = await (targets.close(tx, request.id) if large else targets.erase_at_once(tx))
         claims: dict[str, Any] = {
             "jti": request.id,

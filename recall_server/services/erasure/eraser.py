@@ -30,17 +30,18 @@ from recall_server.domain.ids import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.ledger import Ledger, Noted
-from recall_server.services.erasure.lookups import (
+from recall_server.services.erasure.redact import Redaction, restore_turns
+from recall_server.services.erasure.targets import (
     ALL,
     NONE_YET,
+    Affected,
     Batch,
     Container,
     Item,
     Lookup,
     Named,
+    Piece,
 )
-from recall_server.services.erasure.pieces import Affected, Piece
-from recall_server.services.erasure.redact import Redaction, restore_turns
 from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.storage.driver import Row, span

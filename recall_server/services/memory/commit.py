@@ -39,7 +39,7 @@ from recall_server.storage.driver import Document, grouped, span
 from recall_server.storage.index.words import Postings, Statistics, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
-from recall_server.storage.tables.new_memory import NewMemory
+from recall_server.storage.tables.memories import NewMemory
 
 # How often a change is planned without a lock, if others change memories meanwhile. Then others in
 # this process wait while it is planned as often again; then it is planned under the lock, for which

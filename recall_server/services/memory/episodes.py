@@ -422,8 +422,7 @@ async def computed(
     """
     if is_short(episode, words):
         return None
-    namespace = tx.bound.namespace
-    assert namespace is not None
+    namespace = tx.bound.owner
     last_slot = (await tx.words.statistics()).last_slot
 
     def compute() -> Computed:
@@ -507,17 +506,16 @@ async def refuse_erased(
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
     """
-    assert tx.bound.namespace is not None
     if scope.types is not None:
         return  # texts have no type, so no erasure in this scope concerned a text
-    given = (tx.bound.namespace, episode.text, episode.turns)
+    given = (tx.bound.owner, episode.text, episode.turns)
     if of_text is not None:
         text_digests = of_text
     elif len(episode.turns) > INLINE_MAX:
         text_digests = await asyncio.to_thread(digests.of_text, *given)
     else:
         text_digests = digests.of_text(*given)
-    places = digests.places(tx.bound.namespace, scope)
+    places = digests.places(tx.bound.owner, scope)
     await tx.erasures.refuse(text_digests, places, ErasedContent)
 
 
@@ -540,7 +538,6 @@ class ErasedTexts:
         self, tx: Transaction, digests: Sequence[set[str]], scope: AccessScope | None = None
     ) -> set[int]:
         """Return the indexes of the texts with these digests that were erased."""
-        assert tx.bound.namespace is not None
-        places = EVERYWHERE if scope is None else self.digests.places(tx.bound.namespace, scope)
+        places = EVERYWHERE if scope is None else self.digests.places(tx.bound.owner, scope)
         gone = await tx.erasures.erased(sorted(set().union(*digests)), places)
         return {index for index, one in enumerate(digests) if one & gone}

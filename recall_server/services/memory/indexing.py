@@ -231,7 +231,7 @@ async def promise_lacking(
     after, more = 0, True
     while more:
         async with store.transaction(namespace, locked=True) as tx:
-            bare, after = await tx.exports.without_vectors(model, after)
+            bare, after = await tx.vectors.lacking_of(model, after)
             for episode_id in sorted(bare):
                 job_id = derived_id("job", episode_id, EMBED, model)
                 payload = {"episode_id": episode_id}

@@ -312,7 +312,7 @@ class Rebuild:
         merged = texts if "merge" in extractor.split("/") else [first]
         tags = {tag for each in merged for tag in each.source.tags}
         return {
-            **{name: value for name, value in vars(state).items() if name != "citations"},
+            **state.fields(),
             **one.fields,
             "recorded_at": datetime.fromisoformat(recorded_at) if recorded_at else event.at,
             "importance": event.rest.get(

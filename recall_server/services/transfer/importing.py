@@ -28,7 +28,7 @@ from recall_server.domain.export_format import read as read_line
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
 from recall_server.domain.search.index_entry import Findable, findable_passages
-from recall_server.services.memory import commit, indexing, reconcile, subject_aliases
+from recall_server.services.memory import beliefs, commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.indexing import promise_lacking
@@ -292,9 +292,9 @@ class Import:
             given = [await self.redaction.text(name, entry) for name in (one.subject, *one.aliases)]
             known = (await tx.aliases.all()).aliases(given[0])
             try:
-                names = [subject_aliases.checked(name) for name in given]
+                names = [beliefs.checked_alias(name) for name in given]
                 if not known:
-                    await subject_aliases.replace(tx, names[0], names[1:])
+                    await beliefs.set_aliases(tx, names[0], names[1:])
             except (Invalid, LimitReached):
                 report.conflicts += 1
 

@@ -182,10 +182,8 @@ class Access(BoundTable):
         return await self._first(_token, "token", accessor=accessor)
 
     async def tokens(self) -> list[TokenInfo]:
-        return await self._all(_token, "tokens")
-
-    async def all_tokens(self) -> list[TokenInfo]:
-        return await self._all(_token, "all_tokens")
+        """Return the tokens of the namespace, or of all."""
+        return await self._all(_token, "all_tokens" if self._bound.namespace is None else "tokens")
 
     async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
         """Note a use of a token, and count it if its uses are limited. Return whether the use is

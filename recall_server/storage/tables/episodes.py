@@ -1,4 +1,4 @@
-"""The tables of texts: episodes, their turns, and turns in quarantine."""
+"""The tables of texts: episodes and their turns; and passages and memories as search shows them."""
 
 import asyncio
 import hashlib
@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.audit import OPERATOR, AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
-from recall_server.domain.memory import importance
-from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.memory import MemoryType, Status, importance
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
-from recall_server.domain.security.screening import Decided, Held, Place, Suspect
 from recall_server.domain.text.passages import visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
     Row,
-    accesses,
     document,
     grouped,
     moment,
@@ -309,13 +306,6 @@ class Episodes(BoundTable):
             ids = {row["episode_id"] for row in rows}
         return await self.forgotten_words(ids) if ids else {}
 
-    async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
-        """Add to the access counts of turns. On Postgres rows locked by another transaction are
-        skipped.
-        """
-        if counts:
-            await self._bound.send("count_accesses_of_turns", counts=accesses(counts))
-
 
 def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
     """Return those items that were true then, as they were true; with None, all as they are."""
@@ -477,84 +467,35 @@ def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
     )
 
 
-class Quarantine(BoundTable):
-    """Turns that are held back. Each is decided about once."""
-
-    async def hold(
-        self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
-    ) -> None:
-        """Store why turns of an episode are hidden. `reasons`: by the id of the turn."""
-        # Thousands may have the same reasons.
-        alike = grouped((tuple(why), item_id) for item_id, why in reasons.items())
-        for why, ids in alike.items():
-            document_ = Document(list(why))
-            await self._bound.send("hold_turns", ids=ids, reasons=document_, held_at=at)
-            reason = ",".join(sorted(why))
-            for item_id in ids:
-                self._bound.note(
-                    item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
-                )
-
-    async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
-        """Return the suspects in this state with their words, newest first."""
-        given = {"state": state, "limit": limit, "offset": offset}
-        return await self._all(_suspect, "quarantined", **given)
-
-    async def count(self, state: Held) -> int:
-        return await self._int("turns", "quarantined_count", state=state)
-
-    async def place(self, item_id: str) -> Place | None:
-        return await self._first(_place, "quarantined_turn", item_id=item_id)
-
-    async def decide(self, item_id: str, state: Held, by: str, at: datetime) -> bool:
-        rows = await self._bound.fetch(
-            "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
-        )
-        # The event of a release is noted when the turn is shown (`Episodes.show`).
-        if rows and state is Held.REJECTED:
-            self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
-        return bool(rows)
-
-    async def undo(self, decided: Mapping[str, MemoryEvent | None]) -> None:
-        """Set turns back to the states that these events left; None: it was not in quarantine."""
-        before = {i: (_HELD[one.kind], one) for i, one in decided.items() if one is not None}
-        await self._bound.many(
-            "undo_decision",
-            [
-                {
-                    "item_id": item_id,
-                    "episode_id": episode_of(item_id),
-                    "reasons": Document([one.reason]),
-                    "state": held,
-                    "at": one.at,
-                    "decided_by": None if held is Held.HELD else one.accessor or OPERATOR,
-                    "decided_at": None if held is Held.HELD else one.at,
-                }
-                for item_id, (held, one) in before.items()
-            ],
-        )
-        hidden = [i for i, (held, _) in before.items() if held is not Held.RELEASED]
-        for query, ids in (
-            ("undo_holds", [i for i in decided if i not in before]),
-            ("open_turns", [i for i in decided if i not in hidden]),
-            ("hide_turns", hidden),
-        ):
-            if ids:
-                await self._bound.send(query, ids=ids)
-
-
-_HELD = {
-    EventKind.QUARANTINED: Held.HELD,
-    EventKind.RELEASED: Held.RELEASED,
-    EventKind.REJECTED: Held.REJECTED,
-}
-
-
-def _held(row: Row) -> Citation:
-    said_at = moment_or_none(row["said_at"])
-    return Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at)
-
-
-_decided = reader(Decided, by="decided_by", at="decided_at")
-_place = reader(Place, decided=_decided)
-_suspect = reader(Suspect, citation=_held, decided=_decided, client="source")
+def memory_item(row: Row, forgotten: Sequence[Span]) -> Item:
+    """Return the memory of a row, without the forgotten words of its episode."""
+    cited = span(row)
+    return Item(
+        id=row["id"],
+        kind=ItemKind.MEMORY,
+        text=row["text"],
+        topic=row["topic"],
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=moment(row["valid_from"]),
+        citation=Citation(
+            row["episode_id"],
+            cited,
+            visible(row["cited"], cited.start, forgotten),
+            row["speaker"],
+            moment(row["said_at"]),
+        ),
+        quote=visible(row["quote"] or "", row["quote_start"] or 0, forgotten),
+        importance=row["importance"],
+        access_count=row["access_count"],
+        type=MemoryType(row["type"]),
+        attribute=row["attribute"],
+        container=row["container"],
+        tags=tags(row),
+        metadata=metadata(row),
+        superseded_by=row["superseded_by"],
+        valid_until=moment_or_none(row["valid_until"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        agent_id=row["agent_id"],
+        disputed=row["status"] == Status.DISPUTED,
+        unreconciled=bool(row["unreconciled"]),
+    )

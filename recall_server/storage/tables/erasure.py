@@ -56,9 +56,7 @@ class Hold(NamedTuple):
 class Erasures(BoundTable):
     """Erasures and what they change. Deleting and redacting need an erasing transaction."""
 
-    async def begin(
-        self, erasure_id: str, kind: Kind, by: str, claims: Mapping[str, Any], now: datetime
-    ) -> None:
+    async def begin(self, erasure_id: str, kind: Kind, by: str, now: datetime) -> None:
         """Add an erasure. Until it has ended, texts may be redacted."""
         await self._bound.send(
             "begin_erasure",
@@ -66,7 +64,7 @@ class Erasures(BoundTable):
             kind=kind,
             requested_by=by,
             now=now,
-            claims=Document(dict(claims)),
+            claims=Document({}),
         )
 
     async def settle(
@@ -538,16 +536,14 @@ class Sources(BoundTable):
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these superseded memories active again, as if nothing had superseded them."""
         await self._bound.send("believe_again", ids=sorted(memory_ids))
-        for one in memory_ids:
-            self._bound.note(one, EventKind.RESTORED, now)
+        self._bound.note_each(memory_ids, EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
         """Set for each memory another one that supersedes it."""
         await self._bound.many(
             "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
         )
-        for one in links:
-            self._bound.note(one, EventKind.SUPERSEDED, now)
+        self._bound.note_each(links, EventKind.SUPERSEDED, now)
 
     async def forget_citations(self, rows: Sequence[Row], now: datetime) -> None:
         place = ("position", "episode_id", "span_start", "span_end")
@@ -571,8 +567,7 @@ class Sources(BoundTable):
         events stay.
         """
         await self._bound.send("quarantine_memories", ids=sorted(memory_ids), now=now)
-        for one in memory_ids:
-            self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
+        self._bound.note_each(memory_ids, EventKind.QUARANTINED, now, reason=reason)
 
     async def turns_to_reject(self, episode_ids: Collection[str]) -> Sequence[Row]:
         """Return those turns of these texts that `reject` hides, each with its text and span."""

@@ -18,7 +18,7 @@ from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
-from recall_server.storage.tables.new_memory import keys_of
+from recall_server.storage.tables.memories import keys_of
 
 # Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.
 PAGE = 200
@@ -174,14 +174,6 @@ class ExportTable(BoundTable):
         entry = registry.BY_NAME[table]
         names = (*entry.key, *(name for name, _ in entry.fields), *entry.derived)
         return entry.stored({name: row[name] for name in names})
-
-    async def without_vectors(self, model: str, after: int) -> tuple[set[str], int]:
-        """Read a page of findable items after the slot `after`. Return the episodes with an item
-        that has no vector of the model, and the last slot (0 if the page is empty).
-        """
-        rows = await self._bound.fetch("items_and_vectors", model=model, after=after, limit=PAGE)
-        bare = {row["episode_id"] for row in rows if row["embedded"] is None}
-        return bare, rows[-1]["slot"] if rows else 0
 
 
 def _record(table: str, row: Row) -> dict[str, Any]:

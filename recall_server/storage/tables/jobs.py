@@ -238,17 +238,14 @@ class Jobs(BoundTable):
             self._bound.note_due(now, pushes=False)
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
-        """Return how many jobs of each kind are queued, running, given up or to be done again. With
-        a limited access scope, only jobs about its texts count.
+        """Return how many jobs of each kind are queued, running, given up or to be done again, of
+        the namespace or of all. With a limited access scope, only jobs about its texts count.
         """
-        everything = self._bound.access_scope.everything
-        return _counts(
-            await self._bound.fetch("job_counts" if everything else "job_counts_in_reach")
-        )
-
-    async def all_counts(self) -> dict[tuple[str, JobState], int]:
-        """Return the same for all namespaces."""
-        return _counts(await self._bound.fetch("all_job_counts"))
+        query = "all_job_counts" if self._bound.namespace is None else "job_counts"
+        if not self._bound.access_scope.everything:
+            query = "job_counts_in_reach"
+        rows = await self._bound.fetch(query)
+        return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
 
     async def oldest_due(self, now: datetime) -> datetime | None:
         """Return since when the job that has waited longest is due; None if none is due."""
@@ -279,10 +276,6 @@ class Jobs(BoundTable):
         """Return the jobs that are the pages of one piece of work, the first page first."""
         progress = reader(JobProgress, attempts="attempt")
         return await self._all(progress, "jobs_of_run", run_id=run_id, kind=kind)
-
-
-def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
-    return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
 
 
 _job = reader(Job)

@@ -1,9 +1,9 @@
 """The table registry: for each table its key, what erasures do to it, whether it is exported, and
-whether row-level security guards it. `derived` makes queries from that, so a new table of a tenant
-needs its migrations, one entry here, and the queries of its own.
+whether row-level security guards it; and the queries that are made of that (`queries`). So a new
+table of a tenant needs its migrations, one entry here, and the queries of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -496,8 +496,6 @@ DIGESTED = ("memories", "turns", "episodes")
 WITH_EPOCH = ("memories", "episodes")
 # From the others it deletes some rows at a time, in any order.
 SOME_AT_A_TIME = tuple(name for name in DELETED if name not in {*ENDS_WORK, *DIGESTED})
-# Tables that count how often a search has shown each row.
-COUNTED = tuple(table.name for table in TABLES if "access_count" in table.columns)
 # Lines that an import reads; the others only record what happened on the exporting server.
 IMPORTED = ("episode", "memory")
 
@@ -505,3 +503,86 @@ IMPORTED = ("episode", "memory")
 def with_part(part: Part) -> tuple[str, ...]:
     """Return the tables whose rows are deleted with a part, those that refer to others first."""
     return tuple(table.name for table in TABLES if part in dict(table.goes_with))
+
+
+def queries() -> str:
+    """Return the queries derived from the registry, in the form of a file of named queries."""
+    return "\n".join((*_erasing(), *_redacting(), *_exporting()))
+
+
+def _erasing() -> Iterator[str]:
+    counts = ",\n  ".join(
+        f"(SELECT count(*) FROM {name} WHERE namespace = :namespace) AS {name}" for name in DELETED
+    )
+    yield f"-- query: erasure_counts\n-- any scope: an erasure counts all of it\nSELECT\n  {counts}"
+    for name in DELETED:
+        spared = f" AND NOT ({BY_NAME[name].spared})" if BY_NAME[name].spared else ""
+        yield f"-- query: erase_all_{name}\nDELETE FROM {name} WHERE namespace = :namespace{spared}"
+        if name in SOME_AT_A_TIME:
+            yield _erase_some(BY_NAME[name])
+        for part in dict(BY_NAME[name].goes_with):
+            columns = [column for of, column in BY_NAME[name].goes_with if of is part]
+            named = " OR ".join(f"{column} IN (:ids...)" for column in columns)
+            yield (
+                f"-- query: erase_{name}_of_{part}\n"
+                f"DELETE FROM {name} WHERE namespace = :namespace AND ({named})"
+            )
+
+
+def _erase_some(table: Table) -> str:
+    key = ", ".join(table.key)
+    return f"""-- query: erase_some_{table.name}
+-- any scope: an erasure of the whole namespace
+-- in: sqlite
+DELETE FROM {table.name} WHERE namespace = :namespace AND ({key}) IN (
+  SELECT {key} FROM {table.name} WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM {table.name} WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM {table.name} WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one"""
+
+
+def _redacting() -> Iterator[str]:
+    head = "-- any scope: an erasure takes all that it is asked for\n"
+    for name in DIGESTED:
+        table = BY_NAME[name]
+        written = ", ".join(f"{column} = :{column}" for column in table.redacted + table.labels)
+        row = "WHERE namespace = :namespace AND id"
+        yield f"-- query: redact_{name}\n{head}UPDATE {name} SET {written} {row} = :id"
+
+
+def _exporting() -> Iterator[str]:
+    for table in TABLES:
+        if not table.exported:
+            continue
+        head = "-- any scope: an export is of the whole namespace\n"
+        names = (*table.key, *(name for name, _ in table.fields), *table.derived)
+        columns = ", ".join(names)
+        read = f"SELECT {columns} FROM {table.name} WHERE namespace = :namespace"
+        if table.key == ("id",) and "position" not in table.columns:
+            page = f"{read} AND id > :after ORDER BY id LIMIT :limit"
+            yield f"-- query: export_{table.name}\n{head}{page}"
+            yield f"-- query: export_{table.name}_by_id\n{head}{read} AND id IN (:ids...)"
+        else:
+            owner = table.goes_with[-1][1]
+            order = (owner, "position") if "position" in table.columns else table.key
+            yield (
+                f"-- query: export_{table.name}_of\n{head}{read} AND {owner} IN (:ids...)\n"
+                f"ORDER BY {', '.join(order)}"
+            )
+        if table.exported in IMPORTED:
+            values = ", ".join(f":{name}" for name in names)
+            if table.name in WITH_EPOCH:
+                # An import holds the lock of the namespace, since an erasure raises the epoch.
+                columns += ", erase_epoch"
+                values += ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"
+            insert = (
+                f"INSERT INTO {table.name} (namespace, {columns})\nVALUES (:namespace, {values})"
+            )
+            yield f"-- query: add_{table.name}\n{insert}"
+            if table.once:
+                yield (
+                    f"-- query: add_new_{table.name}\n{insert}\n"
+                    f"ON CONFLICT (namespace, {table.once}) DO NOTHING RETURNING id"
+                )

@@ -352,9 +352,7 @@ class Pushes(BoundTable):
 
     async def remove_held(self, config: PushConfig, holder: str) -> bool:
         """Remove the config that `holder` holds. Return False if it no longer does."""
-        return await self._bound.touched(
-            "remove_held_push", run_id=config.task_id, id=config.id, holder=holder
-        )
+        return await self._bound.touched("remove_held_push", **_held(config, holder))
 
     async def remove_of(self, tokens: Sequence[str]) -> int:
         """Remove the configs that these tokens have set. Return how many."""
@@ -362,9 +360,7 @@ class Pushes(BoundTable):
 
     async def due(self, config: PushConfig, holder: str, seq: int) -> bool:
         """Return whether `holder` holds the config and the event still exists."""
-        return await self._bound.touched(
-            "due_push", run_id=config.task_id, id=config.id, holder=holder, seq=seq
-        )
+        return await self._bound.touched("due_push", **_held(config, holder), seq=seq)
 
     async def clear(self, task_id: str) -> None:
         await self._bound.send("remove_pushes", run_id=task_id)
@@ -404,31 +400,23 @@ class Pushes(BoundTable):
         """Note that the event `seq` has arrived, and hold the config until `until`. After the
         `final` event its secret is deleted. Return False if `holder` no longer holds it.
         """
-        return await self._bound.touched(
-            "advance_push",
-            run_id=config.task_id,
-            id=config.id,
-            holder=holder,
-            seq=seq,
-            final=int(final),
-            until=until,
-        )
+        given = {"seq": seq, "final": int(final), "until": until}
+        return await self._bound.touched("advance_push", **_held(config, holder), **given)
 
     async def release(
         self, config: PushConfig, holder: str, *, rest_until: datetime | None, failed: bool
     ) -> None:
         """Release the config. It cannot be claimed again before `rest_until`."""
-        await self._bound.send(
-            "release_push",
-            run_id=config.task_id,
-            id=config.id,
-            holder=holder,
-            until=rest_until,
-            failed=int(failed),
-        )
+        given = {"until": rest_until, "failed": int(failed)}
+        await self._bound.send("release_push", **_held(config, holder), **given)
 
 
 _config = reader(PushConfig, task_id="run_id", bearer=bearer)
+
+
+def _held(config: PushConfig, holder: str) -> dict[str, Any]:
+    """Return the key of a config as query parameters, with its holder."""
+    return {"run_id": config.task_id, "id": config.id, "holder": holder}
 
 
 @dataclass(frozen=True)
