@@ -385,7 +385,8 @@ class Named(Lookup):
         self._epoch = epoch
 
     async def _read(self, tx: Transaction) -> None:
-        epoch, event = await tx.erasure_scan.moment()
+        now = await tx.words.statistics()
+        epoch, event = now.erase_epoch, now.last_event
         if (epoch, event) == (self._epoch, self._event):
             return  # every change of a memory or a text is an event
         erased, self._epoch = epoch != self._epoch, epoch

@@ -161,6 +161,7 @@ class Access(BoundTable):
         )
 
     async def add_namespace(self, now: datetime) -> None:
+        """Create the namespace, if it is new."""
         await self._bound.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:

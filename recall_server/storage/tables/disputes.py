@@ -301,14 +301,15 @@ class Proposals(BoundTable):
 
 
 def _proposals(rows: Sequence[Row]) -> list[Proposal]:
-    return [_proposal(list(of_one)) for _, of_one in groupby(rows, key=lambda row: row["id"])]
+    found = []
+    for _, of_one in groupby(rows, key=lambda row: row["id"]):
+        first, *others = of_one
+        sides = grouped((row["side"], row["memory_id"]) for row in (first, *others))
+        found.append(_proposal({**first, "new": sides.get("new"), "targets": sides.get("target")}))
+    return found
 
 
-def _proposal(rows: Sequence[Row]) -> Proposal:
-    new, targets = (
-        tuple(row["memory_id"] for row in rows if row["side"] == side) for side in ("new", "target")
-    )
-    return reader(Proposal, new=lambda _: new, targets=lambda _: targets)(rows[0])
+_proposal = reader(Proposal)
 
 
 class Quarantine(BoundTable):

@@ -43,6 +43,9 @@ class Receipt:
     request_digest: str
 
 
+_receipt = reader(Receipt, episode_id="id")
+
+
 def intact(row: Row) -> str:
     """Return the text of an episode. Raises `DatabaseUnusable` if it differs from what was written,
     which a database does not notice for a text without an index.
@@ -160,8 +163,7 @@ class Episodes(BoundTable):
 
     async def receipt(self, key: str) -> Receipt | None:
         """Return the answer to the request that used `key`, if there was one."""
-        receipt = reader(Receipt, episode_id="id")
-        return await self._first(receipt, "episode_by_key", idempotency_key=key)
+        return await self._first(_receipt, "episode_by_key", idempotency_key=key)
 
     async def get(self, episode_id: str) -> Episode | None:
         found = await self.several([episode_id])
@@ -176,7 +178,7 @@ class Episodes(BoundTable):
         turns = await asyncio.to_thread(_turns, said) if len(said) > INLINE_MAX else _turns(said)
         forgotten = await self.forgotten_words(episode_ids)
         return [
-            _episode(row, tuple(turns.get(row["id"], ())), forgotten.get(row["id"], ()))
+            _episode({**row, "turns": turns.get(row["id"]), "forgotten": forgotten.get(row["id"])})
             for row in rows
         ]
 
@@ -203,11 +205,12 @@ class Episodes(BoundTable):
         ids = [row["id"] for row in rows]
         forgotten = await self.forgotten_words(ids)
         hidden = _spans(await self._by_ids("hidden_words", ids))
-        found = [
-            _episode(row, (), (*forgotten.get(row["id"], ()), *hidden.get(row["id"], ())))
-            for row in rows
-        ]
-        return [(one, visible(one.text, 0, one.forgotten)) for one in found]
+        found = []
+        for row in rows:
+            unread = (*forgotten.get(row["id"], ()), *hidden.get(row["id"], ()))
+            one = _episode({**row, "turns": None, "forgotten": unread})
+            found.append((one, visible(one.text, 0, unread)))
+        return found
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """Return the spans of the forgotten words of these episodes."""
@@ -314,57 +317,28 @@ def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
     return [then for one in items if (then := one.as_of(at)) is not None]
 
 
-_source = reader(
-    Source,
-    client="source",
-    app="source_app",
-    model="source_model",
-    description="source_description",
-)
-
-
-def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Episode:
-    return Episode(
-        id=row["id"],
-        text=intact(row),
-        topic=row["topic"],
-        occurred_at=moment(row["occurred_at"]),
-        recorded_at=moment(row["recorded_at"]),
-        content_hash=row["content_hash"],
-        job_id=row["job_id"],
-        source=_source(row),
-        turns=turns,
-        container=row["container"],
-        kept_as=row["kept_as"],
-        forgotten=tuple(forgotten),
-        expires_at=moment_or_none(row["expired_at"]),
-    )
+# The columns of a source that have other names than its fields.
+_NAMED = {
+    "client": "source",
+    "app": "source_app",
+    "model": "source_model",
+    "description": "source_description",
+}
+_source = reader(Source, **_NAMED)
+# `turns` and `forgotten` come from other tables.
+_episode = reader(Episode, text=intact, source=_source, expires_at="expired_at")
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
+    fields = vars(episode)
+    names = ("id", "job_id", "text", "content_hash", "topic", "kept_as", "container")
     row = {
-        "id": episode.id,
+        **{name: fields[name] for name in (*names, "occurred_at", "recorded_at")},
+        **{_NAMED.get(name, name): label for name, label in vars(episode.source).items()},
+        **labels_of(episode.source),
         "idempotency_key": key,
         "request_digest": digest,
-        "job_id": episode.job_id,
-        "text": episode.text,
-        "content_hash": episode.content_hash,
-        "topic": episode.topic,
-        "name": episode.source.name,
-        "session_id": episode.source.session_id,
-        "agent_id": episode.source.agent_id,
-        "group_id": episode.source.group_id,
-        "source": episode.source.client,
-        "source_app": episode.source.app,
-        "source_model": episode.source.model,
-        "source_description": episode.source.description,
-        "trace_id": episode.source.trace_id,
-        **labels_of(episode.source),
-        "kept_as": episode.kept_as,
-        "occurred_at": episode.occurred_at,
-        "recorded_at": episode.recorded_at,
         "expired_at": episode.expires_at,
-        "container": episode.container,
     }
     return row | {"stored_bytes": bytes_of(row.values())}
 

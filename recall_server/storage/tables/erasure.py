@@ -374,13 +374,6 @@ _LOST["erase_epoch"] = 0
 class ErasureScan(BoundTable):
     """Reads what an erasure looks at. It works without a shared transaction too."""
 
-    async def moment(self) -> tuple[int, int]:
-        """Return the erase epoch, which each erasure in the namespace raises, and the number of the
-        last event of the namespace.
-        """
-        rows = await self._bound.fetch("erase_epoch")
-        return (int(rows[0]["erase_epoch"]), int(rows[0]["last_event"])) if rows else (0, 0)
-
     async def relabelled(self, after: int) -> set[str]:
         """Return the texts and memories that were relabelled after the event of this number."""
         return set(await self._column("item_id", "relabelled_after", seq=after))

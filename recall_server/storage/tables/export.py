@@ -35,10 +35,6 @@ class ExportTable(BoundTable):
     async def exists(self) -> bool:
         return bool(await self._bound.fetch("has_namespace"))
 
-    async def make(self, now: datetime) -> None:
-        """Create the namespace, if it is new."""
-        await self._bound.send("add_namespace", now=now)
-
     async def episodes(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_episodes", PAGE_OF_TEXTS):
             yield await self._episodes(rows)

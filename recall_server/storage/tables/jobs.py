@@ -12,7 +12,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.task import Job, JobProgress, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment_or_none, reader
+from recall_server.storage.driver import Document, document, moment_or_none, reader
 
 PUSH = "push"
 """The kind of a delivery of a push."""
@@ -269,13 +269,11 @@ class Jobs(BoundTable):
 
     async def of_text(self, job_id: str) -> TextJob | None:
         """Return a job about a text that is within the access scope."""
-        text_job = reader(TextJob, attempts="attempt", refused=_all_refused)
-        return await self._first(text_job, "job_of_text", id=job_id)
+        return await self._first(_text_job, "job_of_text", id=job_id)
 
     async def of_run(self, run_id: str, kind: str) -> list[JobProgress]:
         """Return the jobs that are the pages of one piece of work, the first page first."""
-        progress = reader(JobProgress, attempts="attempt")
-        return await self._all(progress, "jobs_of_run", run_id=run_id, kind=kind)
+        return await self._all(_progress, "jobs_of_run", run_id=run_id, kind=kind)
 
 
 _job = reader(Job)
@@ -292,5 +290,9 @@ def _refused(reason: str, type_: str | None, start: int | None, end: int | None)
     return Refused(Refusal(reason), MemoryType(type_) if type_ else None, span)
 
 
-def _all_refused(row: Row) -> tuple[Refused, ...]:
-    return tuple(_refused(*one) for one in document(row["refused"]) or ())
+_text_job = reader(
+    TextJob,
+    attempts="attempt",
+    refused=lambda row: tuple(_refused(*one) for one in document(row["refused"]) or ()),
+)
+_progress = reader(JobProgress, attempts="attempt")
