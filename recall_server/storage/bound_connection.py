@@ -290,16 +290,6 @@ class Announced(NamedTuple):
     at: datetime
 
 
-@dataclass
-class Dating:
-    """The date of a change; None until it is asked for. `waits`: the transaction has asked for the
-    lock of its namespace, and may not hold it yet.
-    """
-
-    waits: bool = False
-    date: datetime | None = None
-
-
 NotedKey = tuple[str, EventKind, str]
 
 
@@ -332,7 +322,10 @@ class BoundConnection:
     announced: dict[Announced, None] = field(default_factory=dict)
     # When the first job is due that this transaction queues, for pushes (True) and others (False).
     due: dict[bool, datetime] = field(default_factory=dict)
-    dating: Dating = field(default_factory=Dating)
+    # Whether it has asked for the lock of its namespace, and may not hold it yet.
+    waits: bool = False
+    # The date of its change; None until it is asked for.
+    _date: datetime | None = None
 
     @property
     def owner(self) -> Namespace:
@@ -344,11 +337,11 @@ class BoundConnection:
         """Return the date of what this transaction changes: one for all of it. It is read when the
         namespace is locked, so that changes become visible in the order of their dates.
         """
-        if self.dating.waits:
+        if self.waits:
             await self.fetch("lock_namespace")
-        if self.dating.date is None:
-            self.dating.date = self.now()
-        return self.dating.date
+        if self._date is None:
+            self._date = self.now()
+        return self._date
 
     def note(
         self,
@@ -387,7 +380,7 @@ class BoundConnection:
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         rows = await self.connection.fetch(*self.statement(query, params))
-        self.dating.waits = False
+        self.waits = False
         return rows
 
     async def fetch_each(
@@ -396,7 +389,7 @@ class BoundConnection:
         """Run queries with their parameters in one round trip. Return the rows of each."""
         statements = [self.statement(*one) for one in queries.items()]
         found = await self.connection.fetch_each(statements)
-        self.dating.waits = False
+        self.waits = False
         return dict(zip(queries, found, strict=True))
 
     async def touched(self, query: str, **params: Any) -> bool:

@@ -18,7 +18,17 @@ from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic_core import from_json, to_json
 
@@ -30,6 +40,7 @@ from recall_server.domain.permissions import Bearer
 
 T = TypeVar("T")
 K = TypeVar("K")
+P = ParamSpec("P")
 
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
@@ -203,6 +214,13 @@ async def run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
     if cancelled:
         raise asyncio.CancelledError from task.exception()
     task.result()
+
+
+async def apart(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do a piece of work, in a thread if it is large: others would notice the delay."""
+    if large:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    return work(*args, **kwargs)
 
 
 @contextmanager

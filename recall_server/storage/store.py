@@ -80,13 +80,13 @@ class Transaction:
         the transaction changes is dated after that.
         """
         await self.bound.send("lock_namespace")
-        self.bound.dating.waits = waits
+        self.bound.waits = waits
         if self.entry is not None:
             await self.audit.lock()
 
     async def moment(self) -> datetime:
         """Return the date of what this transaction changes: see `BoundConnection.moment`."""
-        if self.bound.dating.waits and self.entry is not None:
+        if self.bound.waits and self.entry is not None:
             # The trip that waits for the lock also brings what the record needs.
             await self.audit.read_head(self.entry)
         return await self.bound.moment()

@@ -69,7 +69,11 @@ class _Sought:
         ids = frozenset({*affected.memories, *affected.whole})
         return cls(ids, frozenset(words), affected.subject, affected.container, scope)
 
-    def held_by(self, task: TaskDocuments) -> bool:
+    def held_in(self, tasks: Iterable[TaskDocuments]) -> set[str]:
+        """Return the ids of the tasks that hold any of it."""
+        return {task.id for task in tasks if self._held_by(task)}
+
+    def _held_by(self, task: TaskDocuments) -> bool:
         """True if a task holds, anywhere in it, an id, a text or words that are erased."""
         container = task.documents[0].get("container", NONE)
         if self.container and container == self.container:
@@ -112,12 +116,8 @@ class _Tasks:
         self._found = set()
         async for tasks in tx.erasure_scan.tasks_of(found | changed):
             self._read |= {task.id: task.version for task in tasks}
-            self._found |= await asyncio.to_thread(_holding, sought, tasks)
+            self._found |= await asyncio.to_thread(sought.held_in, tasks)
         return sorted(self._found)
-
-
-def _holding(sought: _Sought, tasks: Iterable[TaskDocuments]) -> set[str]:
-    return {task.id for task in tasks if sought.held_by(task)}
 
 
 log = structlog.get_logger()

@@ -35,7 +35,7 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.search.index_entry import findable_memory
 from recall_server.services.memory import indexing, reconcile
-from recall_server.storage.driver import Document, grouped, span
+from recall_server.storage.driver import Document, apart, grouped, span
 from recall_server.storage.index.words import Postings, Statistics, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
@@ -209,7 +209,7 @@ async def added(plan: Plan, passages: Postings | None = None) -> Added:
     """
     adds = [change for change in plan.changes if isinstance(change, Add)]
     many = len(adds) + (passages.documents if passages else 0) > indexing.INLINE_MAX
-    return await asyncio.to_thread(_added, adds, passages) if many else _added(adds, passages)
+    return await apart(many, _added, adds, passages)
 
 
 def _added(adds: Sequence[Add], passages: Postings | None) -> Added:

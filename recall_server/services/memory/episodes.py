@@ -45,6 +45,7 @@ from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, Lists, lists
+from recall_server.storage.driver import apart
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.episodes import TurnRows, turn_rows
@@ -490,7 +491,8 @@ async def promise_expiry(
 
 async def _hold(tx: Transaction, episode: Episode) -> None:
     held = {turn_id(episode.id, t.index): t.suspicions for t in episode.turns if t.suspicions}
-    await tx.quarantine.hold(episode.id, held, episode.recorded_at)
+    if held:
+        await tx.quarantine.hold(episode.id, held, episode.recorded_at)
 
 
 async def refuse_erased(
@@ -508,15 +510,11 @@ async def refuse_erased(
     """
     if scope.types is not None:
         return  # texts have no type, so no erasure in this scope concerned a text
-    given = (tx.bound.owner, episode.text, episode.turns)
-    if of_text is not None:
-        text_digests = of_text
-    elif len(episode.turns) > INLINE_MAX:
-        text_digests = await asyncio.to_thread(digests.of_text, *given)
-    else:
-        text_digests = digests.of_text(*given)
+    if of_text is None:
+        given = (tx.bound.owner, episode.text, episode.turns)
+        of_text = await apart(len(episode.turns) > INLINE_MAX, digests.of_text, *given)
     places = digests.places(tx.bound.owner, scope)
-    await tx.erasures.refuse(text_digests, places, ErasedContent)
+    await tx.erasures.refuse(of_text, places, ErasedContent)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from recall_server.domain.search.index_entry import (
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
-from recall_server.storage.driver import Document, batches
+from recall_server.storage.driver import Document, apart, batches
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.telemetry import tracer
@@ -86,7 +86,8 @@ async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, 
     """Return the index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
     async for episodes in some_of(tx, episode_ids):
-        found |= await _passages_of(episodes)
+        large = sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX
+        found |= await apart(large, _passages, episodes)
     return found
 
 
@@ -94,12 +95,6 @@ async def some_of(tx: Transaction, episode_ids: Iterable[str]) -> AsyncIterator[
     """Yield these episodes, `TEXTS_AT_ONCE` at a time."""
     for some in batches(sorted(set(episode_ids)), TEXTS_AT_ONCE):
         yield await tx.episodes.several(some)
-
-
-async def _passages_of(episodes: Sequence[Episode]) -> dict[str, Findable]:
-    if sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX:
-        return await asyncio.to_thread(_passages, episodes)
-    return _passages(episodes)
 
 
 def _passages(episodes: Iterable[Episode]) -> dict[str, Findable]:
@@ -179,9 +174,8 @@ def lists(added: Postings, last_slot: int) -> Lists:
     found: dict[str, list[str]] = {}
     for term, item_id, often, length in added.rows:
         found.setdefault(term, []).append(f";{slots[item_id]} {often} {length}")
-    made = Document([(term, len(some), "".join(some)) for term, some in sorted(found.items())])
-    _ = made.text
-    return Lists(made, last_slot)
+    made = [(term, len(some), "".join(some)) for term, some in sorted(found.items())]
+    return Lists(Document.written(made), last_slot)
 
 
 async def replace(tx: Transaction, ids: Collection[str]) -> None:

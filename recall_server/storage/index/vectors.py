@@ -124,7 +124,8 @@ class Vectors(BoundTable):
         """Return the vectors of this namespace, as of `statistics` or later. Reads only what
         changed since the last search.
         """
-        index = self._bound.cache.index(self._bound.owner, statistics.erase_epoch)
+        assert self._bound.namespace is not None
+        index = self._bound.cache.index(self._bound.namespace, statistics.erase_epoch)
         cache = index.vectors(model, dimensions)
         if cache.version < statistics.version:
             async with cache.loading:

@@ -406,7 +406,8 @@ class WordIndex(BoundTable):
 
     def cached(self, statistics: Statistics) -> Documents:
         """The documents of this namespace, as far as they are in memory."""
-        return self._bound.cache.index(self._bound.owner, statistics.erase_epoch).documents
+        assert self._bound.namespace is not None
+        return self._bound.cache.index(self._bound.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
         """Return the documents of this namespace, as of `statistics` or later, with the postings of

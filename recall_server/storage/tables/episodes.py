@@ -1,6 +1,5 @@
 """The tables of texts: episodes and their turns; and passages and memories as search shows them."""
 
-import asyncio
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
     Row,
+    apart,
     document,
     grouped,
     moment,
@@ -105,10 +105,8 @@ class Episodes(BoundTable):
 
     async def _add_turns(self, episode: Episode, rows: TurnRows | None) -> None:
         self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
-        if rows is None and len(episode.text) > INLINE_CHARS_MAX:
-            rows = await asyncio.to_thread(turn_rows, episode)
-        elif rows is None:
-            rows = turn_rows(episode)
+        if rows is None:
+            rows = await apart(len(episode.text) > INLINE_CHARS_MAX, turn_rows, episode)
         await self._bound.send("add_turns_of_text", episode_id=episode.id, turns=rows)
 
     async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
@@ -175,7 +173,7 @@ class Episodes(BoundTable):
         if not rows:
             return []
         said = await self._bound.fetch("turns_of_episodes", ids=list(episode_ids))
-        turns = await asyncio.to_thread(_turns, said) if len(said) > INLINE_MAX else _turns(said)
+        turns = await apart(len(said) > INLINE_MAX, _turns, said)
         forgotten = await self.forgotten_words(episode_ids)
         return [
             _episode({**row, "turns": turns.get(row["id"]), "forgotten": forgotten.get(row["id"])})

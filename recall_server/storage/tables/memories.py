@@ -2,7 +2,6 @@
 need no database.
 """
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -35,6 +34,7 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
     Row,
+    apart,
     fact,
     grouped,
     moment,
@@ -184,9 +184,7 @@ class Memories(BoundTable):
         of several speakers it is the least trusted one.
         """
         rows = await self._bound.fetch("witnesses", ids=list(ids))
-        if len(rows) > RELATED_MAX:
-            return await asyncio.to_thread(_witnesses, rows)
-        return _witnesses(rows)
+        return await apart(len(rows) > RELATED_MAX, _witnesses, rows)
 
     async def retire(
         self,
@@ -572,9 +570,7 @@ def _repetition(row: Row) -> Repetition:
 
 async def _made(rows: Sequence[Row]) -> list[Memory]:
     """Return the memories of rows. Thousands are made beside the event loop."""
-    if len(rows) > RELATED_MAX:
-        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
-    return [_memory(row) for row in rows]
+    return await apart(len(rows) > RELATED_MAX, lambda: [_memory(row) for row in rows])
 
 
 def _cited(row: Row) -> Citation:
