@@ -13,15 +13,7 @@ from typing import Any, NamedTuple
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
-from recall_server.domain.episode import (
-    Episode,
-    Source,
-    Span,
-    Turn,
-    Utterance,
-    texts_in,
-    turn_id,
-)
+from recall_server.domain.episode import Episode, Source, Span, Turn, Utterance, texts_in, turn_id
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import (

@@ -17,15 +17,7 @@ from recall_server.domain.ids import is_proposal
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
 from recall_server.domain.permissions import OPERATOR, Rights
-from recall_server.domain.plan import (
-    Add,
-    Choice,
-    Forget,
-    Plan,
-    Proposal,
-    ProposalKind,
-    Question,
-)
+from recall_server.domain.plan import Add, Choice, Forget, Plan, Proposal, ProposalKind, Question
 from recall_server.domain.security.screening import Held, Place, Suspect
 from recall_server.domain.task import AnswerUnclear, Task, resolutions
 from recall_server.domain.text.cleaning import storable

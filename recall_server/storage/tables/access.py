@@ -11,23 +11,10 @@ from recall_server.domain.attributes import Alias, SubjectAliases, normal_entity
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.extraction import RejectedKey, Role
 from recall_server.domain.ids import Namespace
-from recall_server.domain.permissions import (
-    AccessScope,
-    Bearer,
-    Rights,
-    TokenInfo,
-    revocation,
-)
+from recall_server.domain.permissions import AccessScope, Bearer, Rights, TokenInfo, revocation
 from recall_server.domain.plan import Policy
 from recall_server.storage.bound_connection import BoundConnection, BoundTable
-from recall_server.storage.driver import (
-    Document,
-    Row,
-    document,
-    moment,
-    moment_or_none,
-    reader,
-)
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 
 Counted = tuple[Namespace, str, int]
 """A namespace, one of its tokens (or '' for all of them), and the number of a minute."""

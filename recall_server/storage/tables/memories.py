@@ -31,16 +31,7 @@ from recall_server.domain.query import Item
 from recall_server.domain.record import Recorded
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import (
-    Document,
-    Row,
-    apart,
-    fact,
-    grouped,
-    moment,
-    reader,
-    span,
-)
+from recall_server.storage.driver import Document, Row, apart, fact, grouped, moment, reader, span
 from recall_server.storage.tables.access import label_bytes
 from recall_server.storage.tables.episodes import (
     Episodes,
