@@ -207,7 +207,8 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
     if ("namespace" in names) == across:
         raise ValueError(f"query {name} must take :namespace, or say '{_ACROSS} <why>'")
     unlimited = _expanded(texts[engine], _UNLIMITED) if "any_topic" in names else ""
-    is_scoped = unlimited and not any(map(_is_limit, _parameters(unlimited)))
+    limits = (one for one in _parameters(unlimited) if one.startswith("any_"))
+    is_scoped = unlimited and not any(limits)
     return Query(
         name,
         _spelled(limited[texts[engine]], engine),
@@ -215,10 +216,6 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
         names,
         across,
     )
-
-
-def _is_limit(parameter: str) -> bool:
-    return parameter.startswith("any_")
 
 
 def _check_scope(name: str, body: str, *, any_scope: bool) -> None:

@@ -33,7 +33,7 @@ from typing import (
 from pydantic_core import from_json, to_json
 
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import QueryTimeout, RecallError
 from recall_server.domain.memory import Fact
 from recall_server.domain.permissions import Bearer
@@ -296,6 +296,12 @@ def _typed(hint: Any) -> Callable[[Any], Any] | None:
 
 def span(row: Row) -> Span:
     return Span(row["span_start"], row["span_end"])
+
+
+def cited(citation: Citation) -> dict[str, Any]:
+    """Return the columns of the words that are cited."""
+    place = citation.span
+    return {"episode_id": citation.episode_id, "span_start": place.start, "span_end": place.end}
 
 
 def fact(row: Row) -> Fact | None:

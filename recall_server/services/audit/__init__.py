@@ -274,5 +274,4 @@ class Audit:
     async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
         """Return the newest records of a namespace, or of all namespaces, newest first."""
         await self.reads.flush(namespace)
-        async with self.store.transaction(namespace, write=False) as tx:
-            return await tx.audit.newest(limit)
+        return await self.store.autocommit(namespace).audit.newest(limit)

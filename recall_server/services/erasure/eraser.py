@@ -307,9 +307,8 @@ class NamespaceTargets:
             self.counts = await tx.erasures.counts()
         return True
 
-    async def plan(self, tx: Transaction) -> bool:
-        """`scan`: a small namespace is read in the transaction that erases it."""
-        return await self.scan(tx)
+    # A small namespace is read in the transaction that erases it.
+    plan = scan
 
     async def refresh(self, tx: Transaction) -> None:
         """Count a small namespace again: tasks and jobs change without an event."""

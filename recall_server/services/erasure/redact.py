@@ -154,7 +154,11 @@ async def planned(
     if affected.container:
         again = await cited_only_by(tx, memories.keys(), affected.whole)
     of_hidden = await tx.words.terms_of_hidden([*memories, *gone])
-    labelled = await _relabelled(tx, affected, left) if subject else []
+    labelled: Sequence[Row] = []
+    if subject:
+        # Memories copy the labels of their texts.
+        cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
+        labelled = await tx.erasures.memories_of((cited | affected.labelled) - memories.keys())
     remaining = {i: cut.after[i] for i in sorted(gone & cut.after.keys())}
     return Redaction(
         affected,
@@ -305,16 +309,6 @@ async def _bare(
         return sorted(items - {*gone} - affected.memories.keys())
 
     return await asyncio.to_thread(found)
-
-
-async def _relabelled(
-    tx: Transaction, affected: Affected, episode_ids: Collection[str]
-) -> Sequence[Row]:
-    """Return the memories from whose labels the subject is taken out: they copy those of their
-    texts.
-    """
-    cited = {row["memory_id"] for row in await tx.erasures.citations_in(episode_ids)}
-    return await tx.erasures.memories_of((cited | affected.labelled) - affected.memories.keys())
 
 
 async def _write_texts(tx: Transaction, redaction: Redaction) -> None:

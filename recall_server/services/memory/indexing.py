@@ -461,8 +461,8 @@ class Embedding:
         still uses one of them searches by words only. Raises `Invalid` if there is no embedder.
         """
         model, dropped = self._chosen().model, 0
-        async with self.store.transaction(namespace, write=False) as tx:
-            others = [one for one in await tx.vectors.models() if one != model]
+        models = await self.store.autocommit(namespace).vectors.models()
+        others = [one for one in models if one != model]
         for other in others:
             more = True
             while more:

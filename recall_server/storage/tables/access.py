@@ -25,8 +25,8 @@ class Rates(BoundTable):
 
     async def add(self, counts: Mapping[Counted, int]) -> dict[Counted, int]:
         """Add to the counts. Return their new values. Erased namespaces are not counted."""
-        rows: Iterable[list[object]] = ([*key, calls] for key, calls in counts.items())
-        found = await self._bound.fetch("add_calls", counted=Document(list(rows)))
+        counted = Document([[*key, calls] for key, calls in counts.items()])
+        found = await self._bound.fetch("add_calls", counted=counted)
         return {
             (Namespace(row["namespace"]), row["accessor"], int(row["minute"])): int(row["calls"])
             for row in found

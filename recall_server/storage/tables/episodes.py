@@ -19,6 +19,7 @@ from recall_server.storage.driver import (
     Document,
     Row,
     apart,
+    cited,
     document,
     grouped,
     moment,
@@ -233,13 +234,7 @@ class Episodes(BoundTable):
         await self._bound.many(
             "forget_words",
             [
-                {
-                    "item_id": item_id,
-                    "episode_id": one.episode_id,
-                    "span_start": one.span.start,
-                    "span_end": one.span.end,
-                    "now": now,
-                }
+                {"item_id": item_id, "now": now, **cited(one)}
                 for item_id, of_item in words.items()
                 for one in of_item
             ],

@@ -31,7 +31,17 @@ from recall_server.domain.query import Item
 from recall_server.domain.record import Recorded
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, apart, fact, grouped, moment, reader, span
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    apart,
+    cited,
+    fact,
+    grouped,
+    moment,
+    reader,
+    span,
+)
 from recall_server.storage.tables.access import label_bytes
 from recall_server.storage.tables.episodes import (
     Episodes,
@@ -70,11 +80,12 @@ class NewMemory:
             **labels_of(source),
         }
         row["stored_bytes"] = label_bytes(row)
-        cited = [memory.citation, *also]
+        citations = [memory.citation, *also]
         recorded = Recorded()
         recorded.add(row)
-        recorded.citations += map(record.cited, cited)
-        return cls(row, [citation_row(memory.id, one) for one in cited], recorded, reason)
+        recorded.citations += map(record.cited, citations)
+        cites = [{"memory_id": memory.id, **cited(one)} for one in citations]
+        return cls(row, cites, recorded, reason)
 
     @property
     def id(self) -> str:
@@ -84,15 +95,6 @@ class NewMemory:
         """Return the rows with the dates of this memory, which is the same one."""
         dates = {"recorded_at": memory.recorded_at, "retired_at": memory.retired_at}
         return replace(self, row={**self.row, **dates})
-
-
-def citation_row(memory_id: str, citation: Citation) -> dict[str, Any]:
-    return {
-        "memory_id": memory_id,
-        "episode_id": citation.episode_id,
-        "span_start": citation.span.start,
-        "span_end": citation.span.end,
-    }
 
 
 def keys_of(entity: str | None, attribute: str | None, value: str | None) -> dict[str, str | None]:
@@ -129,7 +131,7 @@ class Memories(BoundTable):
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         self._bound.record(memory_id).citations.append(record.cited(citation))
-        await self._bound.send("add_citation", **citation_row(memory_id, citation))
+        await self._bound.send("add_citation", memory_id=memory_id, **cited(citation))
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
@@ -248,8 +250,8 @@ class Memories(BoundTable):
             await self._bound.send("undo_added_memories", ids=added, now=now)
         await self.mend(states)
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
-        cited = {one.memory_id for one in reversals if one.cited}
-        if kept := {one: state.citations for one, state in states.items() if one in cited}:
+        citing = {one.memory_id for one in reversals if one.cited}
+        if kept := {one: state.citations for one, state in states.items() if one in citing}:
             taken = {
                 "kept": Document(kept),
                 "places": [f"{one.memory_id} {at}" for one in reversals for at in one.returned],
@@ -260,13 +262,7 @@ class Memories(BoundTable):
         await self._bound.many(
             "undo_dropped_citation",
             [
-                {
-                    "id": memory_id,
-                    "position": position,
-                    "episode_id": one.episode_id,
-                    "span_start": one.span.start,
-                    "span_end": one.span.end,
-                }
+                {"id": memory_id, "position": position, **cited(one)}
                 for memory_id, _, dropped, *_ in reversals
                 for position, one in dropped
             ],
