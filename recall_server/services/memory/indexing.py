@@ -405,7 +405,7 @@ class Embedding:
             episode = await tx.episodes.get(episode_id)
             if episode is None:
                 return epoch, {}
-            ids = await tx.findables.memories_of_episodes([episode_id])
+            ids = await tx.findables.memories_from(episode_id)
             texts = await asyncio.to_thread(_of_episode, episode, await tx.memories.found(ids))
             lacking = await tx.vectors.lacking(self.embedder.model, list(texts))
         return epoch, {i: texts[i] for i in lacking}

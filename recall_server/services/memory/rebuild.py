@@ -363,7 +363,7 @@ class Rebuild:
         async with self.store.change(context) as tx:
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            ids = await tx.findables.memories_of_episodes([episode.id])
+            ids = await tx.findables.memories_from(episode.id)
             every = await tx.memories.get(ids, quoted=False)
             if any(one.extractor == VERBATIM for one in every.values()):
                 return  # somebody chose these words

@@ -427,7 +427,7 @@ class Import:
         sources = {cited.episode_id for _, line in batch for cited in line.citations}
         sources -= report.taken_ids
         chars = await tx.exports.lengths(sources)
-        hidden = await tx.exports.hidden(sources)
+        hidden = await tx.episodes.hidden_words(sources)
         added = []
         for one, line in batch:
             if line.id in known:

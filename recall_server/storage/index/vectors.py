@@ -56,9 +56,9 @@ class Findables(BoundTable):
         """Return where these passages stand in their texts, whether search finds them or not."""
         return {row["item_id"]: span(row) for row in await self._by_ids("places_of_items", ids)}
 
-    async def memories_of_episodes(self, episode_ids: Collection[str]) -> list[str]:
-        """Return the memories whose first citation is in these episodes, in any state."""
-        return [row["id"] for row in await self._by_ids("items_of_episodes", episode_ids)]
+    async def memories_from(self, episode_id: str) -> list[str]:
+        """Return the memories whose first citation is in this episode, in any state."""
+        return await self._column("id", "memories_from_episode", id=episode_id)
 
     async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
         """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""

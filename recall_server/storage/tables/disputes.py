@@ -105,10 +105,6 @@ class Disputes(BoundTable):
         """Return the open disputes of which one whole side is not believed any more."""
         return await self._column("question_id", "ended_disputes")
 
-    async def members(self, question_id: str) -> list[str]:
-        """Return the memories that a dispute, open or settled, is about."""
-        return await self._column("memory_id", "dispute_members", question_id=question_id)
-
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """Return the memories that contradict each of these in disputes that are open at the moment
         that is read.

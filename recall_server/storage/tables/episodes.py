@@ -127,10 +127,6 @@ class Episodes(BoundTable):
             await return_quota(self._bound, -more)
         self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
 
-    async def memories_from(self, episode_id: str) -> list[str]:
-        """Return the ids of the memories that cite a text first, in any state."""
-        return await self._column("id", "memories_from_episode", id=episode_id)
-
     async def relabel_memories(
         self, episode_id: str, ids: Sequence[str], now: datetime
     ) -> list[str]:
@@ -203,13 +199,17 @@ class Episodes(BoundTable):
         )
         ids = [row["id"] for row in rows]
         forgotten = await self.forgotten_words(ids)
-        hidden = _spans(await self._by_ids("hidden_words", ids))
+        hidden = await self.hidden_words(ids)
         found = []
         for row in rows:
             unread = (*forgotten.get(row["id"], ()), *hidden.get(row["id"], ()))
             one = _episode({**row, "turns": None, "forgotten": unread})
             found.append((one, visible(one.text, 0, unread)))
         return found
+
+    async def hidden_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
+        """Return the spans of the hidden turns of these episodes."""
+        return _spans(await self._by_ids("hidden_words", episode_ids))
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """Return the spans of the forgotten words of these episodes."""

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recall_server.domain.episode import Span, turn_id
+from recall_server.domain.episode import turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, grouped, moment_or_none, span
+from recall_server.storage.driver import Document, Row, document, grouped, moment_or_none
 from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
@@ -100,11 +100,6 @@ class ExportTable(BoundTable):
         """Return the number of characters of each of these episodes that exists."""
         rows = await self._bound.fetch("lengths_of_episodes", ids=list(episode_ids))
         return {row["id"]: int(row["chars"]) for row in rows}
-
-    async def hidden(self, episode_ids: Iterable[str]) -> dict[str, list[Span]]:
-        """Return the hidden turns of these episodes."""
-        rows = await self._bound.fetch("hidden_turns", ids=list(episode_ids))
-        return grouped((row["episode_id"], span(row)) for row in rows)
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
         """Add the episode with its turns, and its extraction job if that was not done. Raises
