@@ -56,6 +56,18 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
+def fitting(sized: Iterable[tuple[T, int]], most: int) -> list[T]:
+    """Return the first of these whose sizes are not more than `most` together; at least one."""
+    found: list[T] = []
+    total = 0
+    for one, size in sized:
+        total += size
+        if found and total > most:
+            break
+        found.append(one)
+    return found
+
+
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """Return the second of each pair, in lists by the first."""
     found: dict[K, list[T]] = {}

@@ -13,7 +13,7 @@ from recall_server.domain.erasure import Covered, ErasedText, Subject, as_read
 from recall_server.domain.ids import NONE
 from recall_server.domain.search.index_entry import Findable
 from recall_server.storage import tables as registry
-from recall_server.storage.driver import Row, batches, grouped, span
+from recall_server.storage.driver import Row, batches, fitting, grouped, span
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.erasure import Table
@@ -351,7 +351,7 @@ class Named(Lookup):
         known = (self._naming, self._labelled, self._marks)
         naming, labelled, marked = (sorted(ids)[: batch.items] for ids in known)
         naming = await self._up_to(tx, naming, batch)
-        marked = _first(((one, len(self._marks[one].spans)) for one in marked), batch.rows)
+        marked = fitting(((one, len(self._marks[one].spans)) for one in marked), batch.rows)
         affected.last = (len(naming), len(labelled), len(marked)) == tuple(map(len, known))
         affected.labelled = set(labelled)
         affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
@@ -373,7 +373,7 @@ class Named(Lookup):
         cited = grouped(
             (row["memory_id"], row["episode_id"]) for row in await tx.erasures.citations(naming)
         )
-        return _first(((one, len({*cited.get(one, ())})) for one in naming), batch.items)
+        return fitting(((one, len({*cited.get(one, ())})) for one in naming), batch.items)
 
     def erased(self, affected: Affected, epoch: int) -> None:
         self._naming -= affected.batch | affected.memories.keys()
@@ -448,18 +448,6 @@ class Named(Lookup):
             if spans or in_labels:
                 found[episode["id"]] = _Marks(frozenset(spans), in_labels)
         return found
-
-
-def _first(sizes: Iterable[tuple[str, int]], most: int) -> list[str]:
-    """Return the first ids whose sizes are not more than `most` together; at least one."""
-    found: list[str] = []
-    total = 0
-    for one, size in sizes:
-        total += size
-        if found and total > most:
-            break
-        found.append(one)
-    return found
 
 
 async def _add_citations(tx: Transaction, affected: Affected) -> None:

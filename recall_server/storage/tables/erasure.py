@@ -15,7 +15,16 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, Row, batches, document, grouped, reader
+from recall_server.storage.driver import (
+    Document,
+    Failure,
+    Row,
+    batches,
+    document,
+    fitting,
+    grouped,
+    reader,
+)
 from recall_server.storage.tables import Part
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
@@ -467,14 +476,8 @@ class ErasureScan(BoundTable):
         """Return the first of these episodes that have at most `rows_max` rows together, with their
         turns and citations; at least one.
         """
-        found: list[str] = []
-        rows = 0
-        for row in await self._bound.fetch("rows_of_episodes", ids=sorted(episode_ids)):
-            rows += int(row["rows"]) + 1
-            if found and rows > rows_max:
-                break
-            found.append(row["id"])
-        return found
+        rows = await self._bound.fetch("rows_of_episodes", ids=sorted(episode_ids))
+        return fitting(((row["id"], int(row["rows"]) + 1) for row in rows), rows_max)
 
     async def size(self, container: str) -> dict[str, int]:
         """Return the number of rows of a container, by table."""

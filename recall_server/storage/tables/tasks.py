@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -32,6 +31,7 @@ from recall_server.storage.driver import (
     apart,
     bearer,
     document,
+    fitting,
     reader,
     registered_by,
 )
@@ -173,9 +173,7 @@ def _fitting(rows: Sequence[Row]) -> list[str]:
     """Return the ids of the first of these tasks, as many as `PAGE_BYTES` allow, but at least
     one.
     """
-    sums = accumulate(row["stored_bytes"] for row in rows)
-    fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
-    return fitting or [row["id"] for row in rows[:1]]
+    return fitting(((row["id"], row["stored_bytes"]) for row in rows), PAGE_BYTES)
 
 
 def _filtering(wanted: Filter) -> dict[str, Any]:
