@@ -166,7 +166,7 @@ class Retention:
     async def _remove_records(self, namespace: Namespace) -> None:
         removed = self.batch_rows
         while removed == self.batch_rows:
-            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
+            async with self.store.erasing(namespace) as tx:
                 await refuse_held(tx)
                 removed = await tx.audit.remove_cut(self.batch_rows)
 
@@ -176,7 +176,7 @@ class Retention:
             jobs = self.store.autocommit(namespace).jobs
             ended, after = await jobs.ended(before, after, self.batch_rows)
             if ended:
-                async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
+                async with self.store.erasing(namespace) as tx:
                     await refuse_held(tx)
                     await tx.jobs.remove(ended)
 
@@ -184,7 +184,7 @@ class Retention:
         if not await self.store.autocommit(namespace).access.ended(before):
             return
         entry = self.begin(namespace, REMOVE_TOKENS, "worker", None)
-        async with self.store.transaction(namespace, entry=entry, erasing=True, locked=True) as tx:
+        async with self.store.erasing(namespace, entry) as tx:
             await refuse_held(tx)
             # Running work of a token, or of its child, still needs the token's row.
             busy = {one.partition("/")[0] for one in await tx.access.at_work()}

@@ -187,6 +187,12 @@ class Store:
         scope, entry = context.scope, context.entry
         return self.transaction(context.namespace, access_scope=scope, entry=entry, locked=True)
 
+    def erasing(
+        self, namespace: Namespace, entry: AuditEntry | None = None
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that may destroy texts, with the lock of the namespace."""
+        return self.transaction(namespace, entry=entry, erasing=True, locked=True)
+
     def autocommit(
         self,
         namespace: Namespace | None,

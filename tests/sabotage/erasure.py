@@ -64,8 +64,8 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
-        "recall_server.services.memory.commit:written",
-        Argument("partial", "locked", None),
+        "recall_server.storage.store:Store.erasing",
+        Argument("transaction", "locked", None),
         (
             "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
         ),

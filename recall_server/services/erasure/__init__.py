@@ -293,9 +293,7 @@ class Erase:
         digests = sorted(
             {self.digests.digest(context.namespace, one) for one in texts if one.strip()}
         )
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True, locked=True
-        ) as tx:
+        async with self.store.erasing(context.namespace, context.entry) as tx:
             context.entry.counts["allowed"] = await tx.erasures.allow(digests)
         return context.entry.counts["allowed"]
 

@@ -8,7 +8,7 @@ erased, so after a crash the job continues where it was.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import structlog
@@ -408,7 +408,7 @@ class Eraser:
     ) -> None:
         step = Step(0, last=False)
         while not step.last:
-            async with self._changing(erasure) as tx:
+            async with self.store.erasing(erasure.namespace) as tx:
                 step = await targets.erase_batch(tx)
                 await self._ended(tx, erasure, step)
             done(step)
@@ -426,7 +426,7 @@ class Eraser:
                     await alone.enter_async_context(self.store.locking.closed(erasure.namespace))
                 if tries == 2 * PLANS_MAX:
                     # Another process writes all the time.
-                    async with self._changing(erasure) as tx:
+                    async with self.store.erasing(erasure.namespace) as tx:
                         redaction = await targets.next_batch(tx)
                         step = await targets.write_piece(tx, redaction, redaction.pieces[0])
                         await self._ended(tx, erasure, step)
@@ -440,7 +440,7 @@ class Eraser:
                 redaction = await targets.next_batch(tables)
                 try:
                     for piece in redaction.pieces:
-                        async with self._changing(erasure) as tx:
+                        async with self.store.erasing(erasure.namespace) as tx:
                             await tx.words.expect(known, Stale)
                             step = await targets.write_piece(tx, redaction, piece)
                             await self._ended(tx, erasure, step)
@@ -454,9 +454,6 @@ class Eraser:
                     tries += 1
                 else:
                     targets.lookup.erased(redaction.affected, known.erase_epoch)
-
-    def _changing(self, erasure: Erasure) -> AbstractAsyncContextManager[Transaction]:
-        return self.store.transaction(erasure.namespace, erasing=True, locked=True)
 
     async def _ended(self, tx: Transaction, erasure: Erasure, step: Step) -> None:
         if step.last:

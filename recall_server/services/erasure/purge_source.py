@@ -323,9 +323,7 @@ class Sources:
         """
         for some in batches(task_ids, TASKS_AT_ONCE):
             entry, asking = commit.next_part(context, self.runtime).entry, list[Task]()
-            async with self.store.transaction(
-                context.namespace, entry=entry, erasing=True, locked=True
-            ) as tx:
+            async with self.store.erasing(context.namespace, entry) as tx:
                 await refuse_held(tx)
                 now = await tx.moment()
                 if purged:

@@ -86,9 +86,7 @@ async def written(
     """Write what was planned, in an erasing transaction with the lock of the namespace. If memories
     have changed since, it is planned anew first, and `write` is called again.
     """
-    change = partial(
-        store.transaction, context.namespace, entry=context.entry, erasing=True, locked=True
-    )
+    change = partial(store.erasing, context.namespace, context.entry)
     async with AsyncExitStack() as ended:
         for attempt in range(2 * PLANS_MAX):
             if attempt == PLANS_MAX:

@@ -34,7 +34,7 @@ from recall_server.domain.search.index_entry import (
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
-from recall_server.storage.driver import Document, apart, batches
+from recall_server.storage.driver import Document, apart, batches, grouped
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.telemetry import tracer
@@ -346,9 +346,7 @@ def _of_episode(episode: Episode, memories: Sequence[Memory]) -> dict[str, Texts
 async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
     """Return the texts of the vectors of those `ids` that search finds."""
     memories = await tx.memories.found(ids)
-    of_episode: dict[str, list[Memory]] = {}
-    for memory in memories:
-        of_episode.setdefault(memory.citation.episode_id, []).append(memory)
+    of_episode = grouped((one.citation.episode_id, one) for one in memories)
     stored = {memory.id for memory in memories}
     passages = await tx.findables.found([i for i in ids if i not in stored])
     found: dict[str, Texts] = {}
@@ -467,9 +465,7 @@ class Embedding:
             more = True
             while more:
                 line = entry(REEMBED)
-                async with self.store.transaction(
-                    namespace, entry=line, erasing=True, locked=True
-                ) as tx:
+                async with self.store.erasing(namespace, line) as tx:
                     gone = await tx.vectors.drop(other, self.dropped_at_once)
                     if gone < self.dropped_at_once:
                         # Their places are reused, so caches by place must be dropped.

@@ -157,9 +157,7 @@ class Rebuild:
         if repaired or many:
             compared, differences = await self._derived(context.namespace, on_progress)
         # `erasing`: rows of disputes and vectors are deleted.
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True, locked=True
-        ) as tx:
+        async with self.store.erasing(context.namespace, context.entry) as tx:
             if not compared.same or differences.digests:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
@@ -206,7 +204,7 @@ class Rebuild:
         repaired: list[str] = []
         unmade: dict[str, str] = {}
         for ids in batches(altered, ENTRIES_AT_ONCE):
-            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
+            async with self.store.erasing(namespace) as tx:
                 again = await self._write(tx, {one: made[one] for one in ids})
                 await tx.rebuilt.discard()
             repaired += [one for one in again.found if one not in again.why]

@@ -137,10 +137,8 @@ class Episodes(BoundTable):
         rows = await self._bound.fetch("memories_to_relabel", **given)
         (text,) = await self._bound.fetch("labels_of_episode", id=episode_id) or [{}]
         labels = {name: one and Document(document(one)) for name, one in text.items()}
-        alike: dict[int, list[str]] = {}
-        for row in rows:
-            alike.setdefault(label_bytes({**row, **labels}), []).append(row["id"])
-            self._bound.note(row["id"], EventKind.RELABELLED, now)
+        alike = grouped((label_bytes({**row, **labels}), row["id"]) for row in rows)
+        self._bound.note_each((row["id"] for row in rows), EventKind.RELABELLED, now)
         for size, some in alike.items():
             await self._bound.send("relabel_memories", id=episode_id, ids=some, stored_bytes=size)
         more = sum(size * len(some) for size, some in alike.items())
