@@ -91,6 +91,7 @@ _MANY = {
     "member_of": "a group it belongs to",
     "allergic_to": "an allergy or intolerance",
     "condition": "an illness or injury",
+    "moved_to": "where several moved, a place or a system; of one alone it is lives_in",
     "is_a": "a kind or identity",
     "experience": "how long or how well it has done something",
     "studies": "a subject or course",

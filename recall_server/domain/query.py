@@ -166,6 +166,7 @@ class Repeat(NamedTuple):
 
 
 # A short question. In chats it often ends without a mark.
+_ASKING_CHARS = 100
 _ASKING = re.compile(
     r"(?:^|(?<=[.!?…,] )|(?<=\n))(?:(?:and|so|ok|okay|but|um|hey|well|guys|right|und|y|et),? ){0,3}"
     r"(?:how (?:much|many|long|old|far|often|about|do|does|did|is|are)"
@@ -181,7 +182,11 @@ _ASKING = re.compile(
 
 def asks(said: str) -> bool:
     """Return whether words end with a question, or with a short one without a mark."""
-    return said.rstrip().endswith(("?", "？")) or _ASKING.search(said) is not None
+    said = said.rstrip()
+    if said.endswith((".", "!", "。")):
+        return False
+    begins = max(0, len(said) - _ASKING_CHARS)
+    return said.endswith(("?", "？")) or _ASKING.search(said, begins) is not None
 
 
 # How many of the items that say the same as a hit are named.

@@ -3,8 +3,10 @@ Pure.
 """
 
 import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import product
+from typing import NamedTuple
 
 from recall_server.domain.query import Item
 from recall_server.domain.text.terms import (
@@ -22,6 +24,8 @@ LOOKED_AT = 10
 STATEMENT_TERMS_MAX = 25
 # The least share of common terms (Jaccard) of two statements about the same thing.
 ALIKE_MIN = 0.35
+# Of a later statement about the same number, how many terms the earlier one may not have.
+MORE_TERMS_MAX = 1
 
 # Words of a statement that something is no longer as it was.
 _CHANGED = re.compile(
@@ -36,6 +40,12 @@ _CHANGED = re.compile(
     r"|au lieu de|plutôt|nouve(?:au|l|lle)|remplacée?)\b"
     r"|现在|改[为到成]|变更|推迟|提前|不再|换[成到]|更正|新的|搬到|今|現在|変更|変わ|延期|前倒し"
     r"|もう|ではなく|代わり|訂正|新しい|になりました|移転",
+    re.IGNORECASE,
+)
+_CHANGED_TO = re.compile(
+    r"\b(?:changed|switched|renamed|reset|moved|set)\b[^.!?\n]{1,60} to\b|\b(?:is|are) now\b"
+    r"|\b(?:ist|sind|lautet) jetzt\b|\bgeändert (?:auf|zu|in)\b|\bes ahora\b|\best maintenant\b"
+    r"|现在是|改[为成]|に変[わえ]|今は",
     re.IGNORECASE,
 )
 # Three kinds of answer: how a question asks for them, and how they are written.
@@ -68,6 +78,18 @@ _ASKS_NAME = re.compile(
     r"|谁|哪里|哪儿|誰|どこ",
     re.IGNORECASE,
 )
+# A number with what it counts, or what it is of: "10 mg", "$5", "Ubuntu 24.04"; or a time of day.
+_VALUE = re.compile(
+    r"(?P<time>\d{1,2}:\d\d)"
+    r"|(?P<sign>[€$£¥]) ?(?P<amount>\d[\d.,]*)"
+    r"|(?:(?P<of>[^\W\d_]+) )?(?P<number>\d(?:[\d.,]*\d)?)(?:st|nd|rd|th)?"
+    r"(?: ?(?P<unit>%|[^\W\d_]+))?"
+)
+_MORE = re.compile(
+    r"\b(?:(?:up|down|cut|back) to|put (?:me |us |it )?(?:up|down)|upgraded|downgraded|slipped"
+    r"|auf|sube|baja)\b",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[^\W\d_][\w.'’-]*")
 _NO_NAMES = STOP | frozenset({"euro", "euros", "eur", "usd", "gbp", "chf", "uhr", "prozent"})
 
@@ -97,6 +119,24 @@ def _has_name(text: str, asked: Collection[str]) -> bool:
     )
 
 
+def _values(text: str) -> dict[str, set[str]]:
+    """Return the numbers in a text by what they count or are of: "10 mg" by "mg"."""
+    found: dict[str, set[str]] = {}
+    for match in _VALUE.finditer(text):
+        unit = (match["unit"] or "").casefold()
+        name = unit if unit and unit not in STOP else (match["of"] or "").casefold()
+        of = "time" if match["time"] else match["sign"] or name.removesuffix("s")
+        found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
+    return found
+
+
+def _has_other_value(one: str, other: str) -> bool:
+    """Return whether another text has other numbers of the same as the first one, and no equal."""
+    before, after = _values(one), _values(other)
+    same = before.keys() & after.keys()
+    return bool(same) and all(before[of].isdisjoint(after[of]) for of in same)
+
+
 def began_after(item: Item, until: datetime | None) -> bool:
     """True if an item says what became true at `until` or later."""
     return until is not None and item.valid_from >= until
@@ -108,27 +148,23 @@ def later_first(
     """Return the places of `items` in their new order, and for each that gave way the place of the
     latest item above it about the same thing: in the same container, by the same speaker, with the
     same terms of the question, and either most of its other terms or another answer, as something
-    changed. The later item swaps places with the earlier one.
+    changed; or with some of them, and another number of the same kind. The later item swaps places
+    with the earlier one.
 
     Superseded items are not compared, as their order is decided, nor those that began at `until` or
     later. A less trusted item never goes above a more trusted one.
     """
     asked = frozenset(asked_terms(question, language_of(question)))
-    words = [frozenset(terms(item.searchable)) for item in items]
     order = list(range(len(items)))
-    alike: dict[Hashable, list[int]] = {}
-    for place, (item, said) in enumerate(zip(items, words, strict=True)):
-        shared = said & asked
-        if began_after(item, until):
-            continue
-        if shared and len(said) <= STATEMENT_TERMS_MAX and not item.superseded_by:
-            about = shared, item.container, item.citation.speaker
-            alike.setdefault(about, []).append(place)
+    alike = _alike(items, asked, until)
     when = [(one.valid_from, one.recorded_at, one.citation.span.start) for one in items]
     above: dict[int, list[int]] = {}
     for places in alike.values():
         if len(places) > 1:
-            above |= _above(places, items, when, _answering(question, asked, items, places))
+            above |= _above(places, items, when, question, asked)
+    for one, other in _near(alike):
+        if when[other] > when[one] and _renews(items[other], items[one], asked):
+            above.setdefault(one, []).append(other)
     if not any(above.values()):
         return order, {}
 
@@ -138,24 +174,70 @@ def later_first(
         return max((i for i in others if i in may), key=when.__getitem__, default=None)
 
     for place, here in enumerate(order):
-        if (other := later(here, order[place + 1 :])) is not None:
-            at = order.index(other)
-            order[place], order[at] = other, here
+        if (last := later(here, order[place + 1 :])) is not None:
+            at = order.index(last)
+            order[place], order[at] = last, here
     gave_way = {here: later(here, order[:place]) for place, here in enumerate(order)}
     return order, {here: other for here, other in gave_way.items() if other is not None}
 
 
-def _answering(
-    question: str, asked: frozenset[str], items: Sequence[Item], places: Sequence[int]
-) -> dict[int, bool | None]:
-    """Return for each place whether the words of its item, without the headings above them, have
-    a term of the question and an answer.
+class _About(NamedTuple):
+    """What a statement is about: the terms of the question that it has, where, and who said it."""
+
+    shared: frozenset[str]
+    container: str
+    speaker: str | None
+
+
+def _alike(
+    items: Sequence[Item], asked: frozenset[str], until: datetime | None
+) -> dict[_About, list[int]]:
+    """Return the places of short statements that hold, by what they are about."""
+    found: dict[_About, list[int]] = {}
+    for place, item in enumerate(items):
+        said = frozenset(terms(item.searchable))
+        if began_after(item, until) or len(said) > STATEMENT_TERMS_MAX or item.superseded_by:
+            continue
+        if shared := said & asked:
+            about = _About(shared, item.container, item.citation.speaker)
+            found.setdefault(about, []).append(place)
+    return found
+
+
+def _near(alike: Mapping[_About, Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of places of statements by one speaker that have some terms in common, but
+    not the same ones.
     """
-    words = {at: _own_words(items[at]) for at in places}
-    return {
-        at: not asked.isdisjoint(terms(own)) and _has_answer(question, asked, own)
-        for at, own in words.items()
-    }
+    for about, places in alike.items():
+        for of, others in alike.items():
+            if about[1:] == of[1:] and about != of and not about.shared.isdisjoint(of.shared):
+                yield from product(places, others)
+
+
+def _renews(later: Item, item: Item, asked: frozenset[str]) -> bool:
+    """Return whether a later statement says that a number of the same kind is another one now."""
+    typed = later.attribute is not None and item.attribute is not None
+    if typed or later.trust < item.trust:
+        return False
+    earlier, own = _own_words(item), _own_words(later)
+    if not (_CHANGED.search(own) or _MORE.search(own)) or not _has_other_value(earlier, own):
+        return False
+    # What it has besides may be what it is about.
+    rest = {*terms(content_words(_MORE.sub(" ", _CHANGED.sub(" ", own))))} - {*terms(earlier)}
+    more = sum(not any(map(str.isdigit, term)) for term in rest)
+    return more <= MORE_TERMS_MAX and not _names_another(own, earlier, asked)
+
+
+def _names_another(own: str, earlier: str, asked: Collection[str]) -> bool:
+    """Return whether a statement names somebody whom neither the question nor an earlier statement
+    names: a number in it may be theirs. In German every noun looks like a name.
+    """
+    if language_of(own) == "de":
+        return False
+    known = {*terms(earlier), *asked}
+    words = _WORD.findall(_CHANGED.sub(" ", _MOMENT.sub(" ", own)))
+    names = (word for word in words if word[0].isupper() and word.casefold() not in _NO_NAMES)
+    return any(named and known.isdisjoint(named) for named in map(terms, names))
 
 
 def _own_words(item: Item) -> str:
@@ -168,11 +250,20 @@ def _above(
     places: Sequence[int],
     items: Sequence[Item],
     when: Sequence[tuple[datetime, datetime, int]],
-    answers: Mapping[int, bool | None],
+    question: str,
+    asked: frozenset[str],
 ) -> dict[int, list[int]]:
     """Return for each of these places of items about the same thing those of the later ones that
-    may rank above it. `answers`: whether the item at a place answers by its own words.
+    may rank above it.
     """
+    counts = _ASKS_NUMBER.search(question) or _ASKS_MOMENT.search(question)
+
+    own = {at: _own_words(items[at]) for at in places}
+    # Whether the words of an item have a term of the question and an answer.
+    answers = {
+        at: not asked.isdisjoint(terms(words)) and _has_answer(question, asked, words)
+        for at, words in own.items()
+    }
     said, trust, changed, typed = {}, {}, {}, {}
     for at in places:
         item, trust[at] = items[at], items[at].trust
@@ -180,18 +271,18 @@ def _above(
         said[at] = frozenset(terms(content_words(item.citation.quote)))
         # Two facts are of different subjects or attributes, as one has not superseded the other.
         typed[at] = item.attribute is not None
-        changed[at] = answers[at] and _CHANGED.search(_own_words(item)) is not None
-    return {
-        one: [
-            other
-            for other in places
-            if when[other] > when[one]
-            and trust[other] >= trust[one]
-            and (
-                (both := len(said[one] & said[other]))
-                >= ALIKE_MIN * (len(said[one]) + len(said[other]) - both)
-                or (answers[one] and changed[other] and not (typed[one] and typed[other]))
-            )
-        ]
-        for one in places
-    }
+        # What a question without a kind asks for cannot be told, so the change must be said whole.
+        told = _CHANGED_TO if answers[at] is None else _CHANGED
+        changed[at] = answers[at] is not False and told.search(own[at]) is not None
+
+    def may_rank_above(other: int, one: int) -> bool:
+        if when[other] <= when[one] or trust[other] < trust[one]:
+            return False
+        both = len(said[one] & said[other])
+        alike = both >= ALIKE_MIN * (len(said[one]) + len(said[other]) - both)
+        changes = changed[other] and not (answers[one] is False or (typed[one] and typed[other]))
+        if not (alike or changes):
+            return False
+        return not (counts and _names_another(own[other], own[one], asked))
+
+    return {one: [other for other in places if may_rank_above(other, one)] for one in places}

@@ -29,7 +29,7 @@ class FactQuestion(NamedTuple):
 # Questions, one a line, by the attributes that answer them. {who} is the subject, {whose} the same
 # in the genitive.
 _QUESTIONS = {
-    "lives_in": r"""
+    "lives_in moved_to": r"""
         where (?:do|does|did) {who} live
         where (?:is|am|are|was|were) {who} (?:living|based)
         (?:which|what) (?:city|town|country) (?:do|does|did) {who} live(?: in)?

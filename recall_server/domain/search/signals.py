@@ -40,6 +40,8 @@ NEIGHBOUR = 0.2
 WITHOUT_WORDS = 0.6
 
 WORDING, BROAD, FACT = "wording", "broad", "fact"
+# What a memory with an earlier value of the fact that is asked for has of the last one's.
+EARLIER = 0.25
 
 Values = NDArray[np.float64]
 
@@ -251,11 +253,14 @@ def _broad(evidence: Evidence) -> Values | None:
 
 def _fact(evidence: Evidence) -> Values | None:
     """Return 1 for the memories that state the fact that the question asks for; of an attribute
-    with one value only for the last one at the time that the question names, or now, and .5 for the
-    others.
+    with one value only for the last one at the time that the question names, or now, and `EARLIER`
+    for the others. "We moved to York" supersedes no home, as it may be a system; but who asks for
+    a home gets it.
     """
-    if evidence.stated is None or not (facts := evidence.stated.attributes).any():
+    if evidence.stated is None or not evidence.stated.attributes.any():
         return None
+    facts = evidence.stated.attributes
+    facts = np.where(facts == "moved_to", "lives_in", facts)
     starts = evidence.columns["valid_from"]
     begun = starts <= evidence.now.timestamp()
     if evidence.until is not None:
@@ -264,7 +269,7 @@ def _fact(evidence: Evidence) -> Values | None:
     for attribute in filter(is_single_valued, set(facts.tolist()) - {""}):
         having = facts == attribute
         since = np.where(having & begun, starts, -np.inf)
-        values[having & (since < since.max())] = 0.5
+        values[having & (since < since.max())] = EARLIER
     return values
 
 

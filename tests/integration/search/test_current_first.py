@@ -260,3 +260,62 @@ async def test_the_formula_of_mode_recall_is_not_changed(open_app: Open, clock: 
         recalled = await asked(application, QUESTION, mode=SearchMode.RECALL)
 
     assert {hit.gave_way_to for hit in (*hits, *recalled)} == {None}
+
+
+async def first_of_two(open_app: Open, clock: Clock, said: str) -> tuple[str, str, str]:
+    """Return two statements, "earlier | later | question", and what stands first."""
+    earlier, later, question = said.split(" | ")
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, earlier, later)
+        hits = await asked(application, question)
+    return earlier, later, hits[0].text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (
+            "I take 5 mg of ramipril. | The doctor put me up to 10 mg of ramipril."
+            " | How much ramipril do I take?"
+        ),
+        "I run 20 km a week. | I'm up to 35 km a week now. | How far do I run each week?",
+        (
+            "API keys are rotated every 90 days. | Key rotation is every 30 days now."
+            " | How often are API keys rotated?"
+        ),
+        "My flight leaves at 7:10. | The flight was moved to 9:45. | When does my flight leave?",
+        (
+            "The server runs Ubuntu 22.04. | We upgraded the server to Ubuntu 24.04."
+            " | Which Ubuntu does the server run?"
+        ),
+        "My cat weighs 6.2 kg. | The cat is down to 5.8 kg. | How much does my cat weigh?",
+        "The door code is oak. | I changed the door code to elm. | What is the door code?",
+    ],
+)
+async def test_a_later_value_of_the_same_kind_stands_first(
+    open_app: Open, clock: Clock, said: str
+) -> None:
+    _, later, first = await first_of_two(open_app, clock, said)
+
+    assert first == later
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (
+            "I take 5 mg of ramipril. | Dad takes 10 mg of ramipril now."
+            " | How much ramipril do I take?"
+        ),
+        "My flight leaves at 7:10. | Ben's flight was moved to 9:45. | When does my flight leave?",
+        "My cat weighs 6.2 kg. | The new bag of cat food is 5 kg. | How much does my cat weigh?",
+        "My cat weighs 6.2 kg. | My cat now sleeps 9 hours. | How much does my cat weigh?",
+    ],
+)
+async def test_a_later_value_of_somebody_else_or_of_another_kind_does_not(
+    open_app: Open, clock: Clock, said: str
+) -> None:
+    earlier, _, first = await first_of_two(open_app, clock, said)
+
+    assert first == earlier

@@ -56,6 +56,24 @@ async def test_what_held_at_the_time_of_the_question_stands_first(
     assert found[0].text == first
 
 
+async def test_where_several_moved_stands_above_an_earlier_home_but_supersedes_none(
+    open_app: Open,
+) -> None:
+    moved, home = "The user: We moved to York in spring.", "The user lives in Bristol."
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, {"I live in Bristol.": 2024, "We moved to York in spring.": 2025})
+        now = await asked(application, "Where do I live?")
+        then = await asked(application, "Where did I live in 2024?")
+        await stored(application, {"I moved to Hull.": 2026})
+        later = await asked(application, "Where do I live?")
+
+    assert [hit.text for hit in now] == [moved, home]
+    assert [hit.item.superseded_by for hit in now] == [None, None]
+    assert then[0].text == home
+    assert later[0].text == "The user moved to Hull."
+
+
 async def test_a_fact_is_found_by_another_name_of_its_subject(open_app: Open) -> None:
     async with open_app() as application:
         await enter(application)
@@ -109,7 +127,7 @@ async def test_a_first_name_is_enough_if_one_subject_has_it(open_app: Open) -> N
     assert hits[0].text == "Nora Keller moved to Rome."
 
 
-LIVES = ("lives_in",)
+LIVES = ("lives_in", "moved_to")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _third_person(text: str, shown: str) -> str:
     name = f"the {shown[4:]}" if before and shown.startswith("The ") else shown
     if word in ("my", "mine"):
         name += "'s"
-    elif word == "i":
+    elif word == "i" and not before.endswith("and "):
         after = _agreeing(after)
     return f"{before}{name}{_they(after)}"
 
