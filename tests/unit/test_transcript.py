@@ -47,6 +47,11 @@ def only(text: str) -> Turn:
         ("Ludwig van Beethoven: I moved to Rome.", "Ludwig van Beethoven", "I moved to Rome."),
         ("Zoë: I moved to Rome.", "Zoë", "I moved to Rome."),
         ("Agent 2: I moved to Rome.", "Agent 2", "I moved to Rome."),
+        ("Alice 🌻 (2023-05-08 13:56): I moved.", "Alice", "I moved."),
+        ("(13:56) Alice: I moved.", "Alice", "I moved."),
+        ("00:13:56.120 Alice: I moved.", "Alice", "I moved."),
+        ("13:56:02 From Alice Kim to Everyone: I moved.", "Alice Kim", "I moved."),
+        ("[Speaker 1]: I moved to Rome.", "Speaker 1", "I moved to Rome."),
     ],
 )
 def test_a_label_names_the_speaker(line: str, speaker: str, words: str) -> None:
@@ -475,11 +480,199 @@ def test_every_turn_is_in_exactly_one_chunk(text: str, chars_max: int) -> None:
         assert chars <= chars_max or len(group) == 1
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Jo (she/her)  9:04 AM",
+        "Jo (back on Monday)  9:04 AM",
+        "Jo [Acme]  9:04 AM",
+        "Jo :palm_tree:  9:04 AM",
+        "Jo  APP  9:04 AM",
+        "Jo 🌴 9:04 AM",
+    ],
+)
+def test_what_a_work_chat_shows_beside_a_name_does_not_hide_who_speaks(line: str) -> None:
+    text = f"Ana Kim  9:03 AM\nWe signed.\n\n{line}\nI live in York.\n\nAna Kim  9:05 AM\nOk."
+
+    assert said(text) == [("Ana Kim", "We signed."), ("Jo", "I live in York."), ("Ana Kim", "Ok.")]
+
+
+@pytest.mark.parametrize(
+    ("name", "speaker"),
+    [("Mum ❤️", "Mum ❤️"), ("~ Bo Li", "Bo Li"), ("dad", "dad"), ("Jo & Al", "Jo & Al")],
+)
+@pytest.mark.parametrize("form", ["[06.11.23, 09:1{}:20] {}: {}", "06.11.23, 09:1{} - {}: {}"])
+def test_a_contact_of_a_messenger_may_have_any_name(name: str, speaker: str, form: str) -> None:
+    lines = [form.format(n, by, f"I say {n}.") for n, by in enumerate(["Ana", name, "Ana"])]
+
+    assert said("\n".join(lines)) == [
+        ("Ana", "I say 0."),
+        (speaker, "I say 1."),
+        ("Ana", "I say 2."),
+    ]
+
+
+def test_a_notice_with_a_colon_and_a_mark_of_direction_are_those_of_a_messenger() -> None:
+    stamp = "16/11/23, 9:14\u202fPM - "
+    text = f"{stamp}Ana changed the subject to: Boat\n\u200e{stamp}Ana: Hi there.\n{stamp}Bo: ok"
+
+    assert [speaker for speaker, _ in said(text)] == ["system", "Ana", "Bo"]
+    at = datetime(2023, 11, 20, tzinfo=UTC)
+    assert {turn.said_at and turn.said_at.hour for turn in parse_turns(text, at)} == {21}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec:\n  - Port: 80\n    Target: 8080\n  - Port: 443\n    Target: 8443",
+        "[server]\nHost: example.org\nPort: 80\n[client]\nHost: example.net\nPort: 90",
+        "ValueError: I have no port\nDuring this:\nValueError: I have no host",
+        "commit 1a2b\nAuthor: Ana Kim\n    fix the port\ncommit 3c4d\nAuthor: Bo Li",
+        "Harbour 9:00\nStation 9:10\nHarbour 10:00\nStation 10:10",
+        "Dentist, 03.05.2023 09:12\nGarage, 04.05.2023 10:00",
+        "Yoga, 9:00\nPilates, 10:00\nTuesday\nYoga, 9:00\nSpinning, 18:00\nBring a mat.",
+        "9:00 Doors: tea in the hall\n10:00 Talk: Dr Ode on peat\n11:00 Tea: tea\n13:00 Tea: tea",
+        "Berlin – the hotel is booked\nBonn – the hotel is open\nBerlin – the train is at 9",
+        "时间: 周四下午三点\n地点: 深圳南山\n时间: 周五下午三点\n地点: 广州天河",
+    ],
+)
+def test_settings_programmes_and_lists_have_no_speakers_and_lose_no_word(text: str) -> None:
+    assert {speaker for speaker, _ in said(text)} == {None}
+    assert "".join(words for _, words in said(text)).split() == text.split()
+
+
+def test_who_speaks_once_is_not_taken_for_who_spoke_before() -> None:
+    text = "# Sync\n\nAna: I finished the port.\nBo: I am on leave.\nAna: I need a review."
+
+    assert said(text)[1:] == [
+        ("Ana", "I finished the port."),
+        ("Bo", "I am on leave."),
+        ("Ana", "I need a review."),
+    ]
+    packed = "I pack it:\n- Boots: two pairs of them\nAnd wax."
+    assert said(f"Ana: {packed}\nAna: I am done.")[0] == ("Ana", packed)
+
+
+@pytest.mark.parametrize("heading", ["## Risks", "2. Risks"])
+def test_what_is_below_a_heading_is_not_of_who_spoke_above_it(heading: str) -> None:
+    minutes = f"Ana: I finished it.\nBo: I did not.\nAna: Pity.\n\n{heading}\nThe firm may close."
+
+    assert said(minutes)[-1] == (None, f"{heading}\nThe firm may close.")
+    for agent in ("Assistant", "Grok"):
+        roles = f"Ana: Plan it.\n{agent}: Well.\n\n{heading}\nThe firm may close."
+        assert said(f"Ana: Hi there.\n{roles}")[-1][0] == agent
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What he wrote:\n\n> Take two.\n\n● Morning\n\n> No beer.\n\n● Or wine",
+        "> Buy milk\n> Call Ana\n● Done: bread\n> Pay rent\n● Done: eggs",
+    ],
+)
+def test_quotes_above_lists_are_no_session_with_an_agent(text: str) -> None:
+    assert {speaker for speaker, _ in said(text)} == {None}
+    session = "│ Welcome\n\n> take two\n\n● Taken.\n\n> no beer\n\n● Fine."
+    assert [speaker for speaker, _ in said(session)] == [
+        None, "user", "assistant", "user", "assistant"
+    ]  # fmt: skip
+
+
+def test_who_answers_below_a_quoted_post_is_not_who_is_quoted() -> None:
+    forum = "Bo wrote:\n> I live in Kiel.\n\nI am in Mainz.\n\nCy wrote:\n> Try it.\n\nI did."
+    comment = "bo commented on May 3, 2023\n> I live in Kiel.\n\nI am in Mainz."
+
+    assert said(forum) == [
+        ("Bo", "> I live in Kiel."),
+        (None, "I am in Mainz."),
+        ("Cy", "> Try it."),
+        (None, "I did."),
+    ]
+    assert said(comment) == [(None, "> I live in Kiel."), ("bo", "I am in Mainz.")]
+
+
+def test_what_somebody_wrote_in_the_middle_of_a_text_is_a_paragraph() -> None:
+    text = "I met Ana.\n\nAna wrote:\n\nMy father died.\n\nI have her letter."
+
+    assert said(text) == [
+        (None, "I met Ana."),
+        ("Ana", "My father died."),
+        (None, "I have her letter."),
+    ]
+
+
+def test_a_quote_within_a_quote_ends_where_its_marks_do() -> None:
+    text = """\
+On Mon, 6 Nov 2023 at 09:12, Bo Li <bo@li.example> wrote:
+> I live in Hull.
+> On Sun, 5 Nov 2023 at 08:00, Cy Ode <cy@ode.example> wrote:
+>> I live in York.
+> I have a bike.
+
+I have a car."""
+
+    assert said(text) == [
+        ("Bo Li", "> I live in Hull."),
+        ("Cy Ode", ">> I live in York."),
+        ("Bo Li", "> I have a bike."),
+        (None, "I have a car."),
+    ]
+
+
+def test_answers_between_quoted_lines_are_of_the_sender_and_all_quotes_of_the_other() -> None:
+    line = "On Sun, 5 Nov 2023 at 19:22, Bo Li <bo@li.example> wrote:"
+    answers = f"{line}\n> I have dogs.\n\nI have a cat.\n\n> My rent is 900.\n\nMine is 700."
+
+    found = said(MAIL.replace("> Where do you live?", answers))
+
+    assert [who for who, _ in found] == ["Ana Kim", "Bo Li", "Ana Kim", "Bo Li", "Ana Kim"]
+    assert found[3] == ("Bo Li", "> My rent is 900.")
+
+
+@pytest.mark.parametrize(
+    ("sender", "speaker"),
+    [
+        ('"Kim, Ana" <ana@kim.example>', "Ana Kim"),
+        ("Kim, Ana (Sales) <ana@kim.example>", "Ana Kim"),
+        ("ana kim <ana@kim.example>", "ana kim"),
+        ("<ana@kim.example>", "ana@kim.example"),
+        ("ana@kim.example", "ana@kim.example"),
+    ],
+)
+def test_a_sender_may_be_written_in_any_way(sender: str, speaker: str) -> None:
+    first = "From: Bo Li\nTo: Cy\nSubject: Flat\n\nI live in Hull.\n\n"
+
+    for below in (f"From: {sender}\nSubject: Flat", f"On 5 Nov 2023 at 19:22, {sender} wrote:"):
+        assert said(f"{first}{below}\n\nI live in York.")[-1][0] == speaker
+
+
+def test_the_head_of_a_mail_of_outlook_in_spanish_is_one() -> None:
+    head = "De: Luis Mora\nEnviado el: lunes, 6 de noviembre de 2023 9:12\nAsunto: Piso"
+
+    (turn,) = parse_turns(f"{head}\n\nVivo en Lugo.", NOW)
+
+    assert (turn.speaker, turn.said_at) == ("Luis Mora", datetime(2023, 11, 6, 9, 12, tzinfo=UTC))
+
+
+def test_a_message_that_is_passed_on_is_of_who_wrote_it() -> None:
+    text = "Ana, [06.11.2023 09:16]\n[Forwarded from Cy Ode]\nI live in Bath."
+    chat = f"{text}\n\nBo, [06.11.2023 09:17]\nI do not.\n\nAna, [06.11.2023 09:18]\nOk."
+
+    assert [who for who, _ in said(chat)] == ["Cy Ode", "Bo", "Ana"]
+
+
 @pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
     ["a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",
-     "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n"],
+     "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n", "> ", "> a\n", ">",
+     "● ", "> a\n● b\n", "> a\n\n● B(\n  ⎿ c\n", "From: ", "From: A\nSubject: b\n", "From: a@b\n",
+     "On 11 A wrote:\n", "On 11 A wrote:\n> a\n", "On 1 wrote:", "On 11 A, ", "Am 11 schrieb ",
+     "Am 11 schrieb A:\n", "A <a@b>\n1:00\nto me\n", "A wrote:\n", "A wrote:\n> a\nb\n", "<a> ",
+     "<a> b\n", "A – b\n", "[0:01] a", "[0:01] A\n", "**a** (", "**A** (0:01)\n", "A (b)  0:01\n",
+     "A :b: ", "A 0:01\n", "A 0:01\nb\n", "a commented on 1\n", "1/2/26, 1:00 - A b\n",
+     "1/2/26, 1:00 - a: b\n", "[1.2.26, 0:01] ~ ", "[Forwarded from A]\n", "美: 元\n",
+     "Dear A,\n\n", "# a 1 May 2024\n", "1. A\n", "A: b c d\n\n1. A\nb\n", "> > a\n> a\n"],
 )  # fmt: skip
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = (unit * 131_072)[:131_072]

@@ -29,7 +29,7 @@ DATE = re.compile(
 )
 _TIME = re.compile(
     r"(?<![\d:])(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d{1,6})?)?"
-    r"\ ?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
+    r"[ \u202f\xa0]?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
     re.IGNORECASE,
 )
 

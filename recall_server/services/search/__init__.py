@@ -15,6 +15,7 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.ids import Namespace
 from recall_server.domain.query import (
     DEFAULT_ORDER,
+    REPEATS_MAX,
     Hit,
     Item,
     Query,
@@ -57,6 +58,8 @@ RANKED_MIN = 120
 RANKED_PER_HIT = 6
 RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
+# How often the pool is made again without what is said too often.
+REPEATED_MAX = 4
 # How many of the best candidates, per wanted hit, a diverse answer is chosen from.
 DIVERSE_PER_HIT = 2
 # Of how many of the best candidates, per wanted hit, the passages of one message are joined.
@@ -239,7 +242,7 @@ async def retrieve(
     fact = _fact_question(prepared, named)
     facts = await tx.words.of_facts(prepared.subjects, fact.attributes) if fact else ()
     allowed = await _allowed(tx, prepared, documents)
-    slots = await _pool(vectors, prepared, postings, allowed)
+    slots = await _pool_without_repeats(vectors, prepared, postings, allowed)
     if own := [slot for slot in facts if slot < len(allowed) and allowed[slot]]:
         slots = np.union1d(slots, own)
     await tx.words.load(documents, slots)
@@ -375,6 +378,28 @@ async def _allowed(tx: Transaction, prepared: PreparedQuery, documents: Document
         true = await tx.words.true_then(documents, prepared.statistics)
         allowed = allowed & true[: len(allowed)]
     return allowed
+
+
+async def _pool_without_repeats(
+    vectors: Searched | None,
+    prepared: PreparedQuery,
+    postings: Mapping[str, TermPostings],
+    allowed: Flags,
+) -> Slots:
+    """Return the pool, with no more than a hit names of what is said again and again, the latest:
+    it must not take the place of all else.
+    """
+    slots = await _pool(vectors, prepared, postings, allowed)
+    if vectors is None or prepared.query.mode not in DEFAULT_ORDER:
+        return slots
+    for _ in range(REPEATED_MAX):
+        repeated = vectors.repeated(slots, allowed, 1 + REPEATS_MAX)
+        if not len(repeated):
+            break
+        allowed = allowed.copy()
+        allowed[repeated] = False
+        slots = await _pool(vectors, prepared, postings, allowed)
+    return slots
 
 
 async def _pool(

@@ -50,6 +50,8 @@ GOES_ON_MAX = 3
 EVIDENCE_OF = 10
 # What is left of the scores of a title.
 OF_TITLE = 0.1
+# Within so many turns below its title a conversation begins.
+BELOW_TITLE = 3
 # How many expired memories, and passages, are read.
 READ_MAX = 1_000
 # Entries with the most words of the question; most of them have not expired.
@@ -87,17 +89,22 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
 
 
 async def _without_lead_of_title(tx: Transaction, found: Candidates, query: Query) -> Candidates:
-    """Return the candidates with a title at their top among the others: it has the words of the
-    question, but says nothing of what is below it.
+    """Return the candidates with the title of a conversation at their top among the others: it has
+    the words of the question, but says nothing of what is below it. The first line of notes may be
+    the answer.
     """
     first = found.best[0] if found.best else None
     if query.mode not in DEFAULT_ORDER or first is None or first.others:
         return found
     if not found.documents.opens(first.slot, HEADING_CHARS_MAX):
         return found
-    found = await search.load_items(tx, found, [first])
+    below = [Candidate(first.slot + step, 0.0) for step in range(1, BELOW_TITLE + 1)]
+    found = await search.load_items(tx, found, [first, *below])
     item = found.items.get(first.slot)
     if item is None or item.citation.speaker or not may_name(item.quote):
+        return found
+    spoken = [found.items[one.slot].citation for one in below if one.slot in found.items]
+    if not any(one.speaker and one.episode_id == item.citation.episode_id for one in spoken):
         return found
     scores = first.score * OF_TITLE, first.final * OF_TITLE
     title = first._replace(score=scores[0], final=scores[1])

@@ -162,6 +162,19 @@ class Codes:
         furthest = min(int(np.searchsorted(nearer, wanted)), len(query))
         return np.flatnonzero(apart <= furthest)
 
+    def shared(self, positions: Positions, most: int) -> list[Positions]:
+        """Return for each code that more than `most` of these positions have all positions that
+        have it, in the order of their slots.
+        """
+        words = self._words[:, : self.count]
+        firsts = np.sort(words[0, positions])
+        if not (firsts[most:] == firsts[:-most]).any():
+            return []  # as nearly always: the first word of a code tells most of them apart
+        codes, counts = np.unique(words[:, positions], axis=1, return_counts=True)
+        return [
+            np.flatnonzero((words == one[:, None]).all(axis=0)) for one in codes.T[counts > most]
+        ]
+
     def agreeing(self, query: Floats, positions: Positions, wanted: int) -> Positions:
         """Return at most `wanted` of these positions: those whose signs agree most with the numbers
         of `query`.
@@ -227,6 +240,12 @@ CHOSEN_PER_READ = 4
 ROUNDED_MAX = 127
 
 
+def _labels(rows: NDArray[Any]) -> NDArray[np.intp]:
+    """Return a number for each row, the same for equal ones."""
+    labels: NDArray[np.intp] = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    return labels
+
+
 class WholeVectors:
     """Vectors as they are stored, each at its position."""
 
@@ -236,6 +255,10 @@ class WholeVectors:
     def put(self, positions: Positions, vectors: Floats) -> None:
         self.rows = grown(self.rows, int(positions.max(initial=-1)) + 1)
         self.rows[positions] = vectors
+
+    def labels(self, positions: Positions) -> NDArray[np.intp]:
+        """Return a number for each of these vectors, the same for equal ones."""
+        return _labels(self.rows[positions])
 
     def cosines(self, query: Floats, positions: Positions) -> Cosines:
         products = np.empty(len(positions), np.float32)
@@ -269,6 +292,10 @@ class RoundedVectors:
         # Avoid dividing a vector of zeros by zero.
         self._rows[positions] = np.rint(vectors / np.where(step > 0, step, 1)[:, None])
         self._step[positions] = step
+
+    def labels(self, positions: Positions) -> NDArray[np.intp]:
+        """Return a number for each of these vectors, the same for equal ones."""
+        return _labels(self._rows[positions])
 
     def cosines(self, query: Floats, positions: Positions) -> Cosines:
         products = np.vecdot(self._rows[positions].astype(np.float32), query)
@@ -323,6 +350,24 @@ class VectorCache:
             "".join(row["code"] for row in rows),
             np.array([row["document"] for row in rows], dtype=np.uint32),
         )
+
+    def repeated(
+        self, documents: NDArray[np.int64], allowed: Flags, most: int
+    ) -> NDArray[np.int64]:
+        """Return the `allowed` documents whose vector more than `most` of these have, without the
+        `most` latest of each vector: texts that say the same have the same one. None if only codes
+        are held.
+        """
+        positions = self.codes.positions(documents)
+        positions, found = positions[positions >= 0], list[Positions]()
+        if self.vectors is not None and len(positions) > most:
+            may_be_found = self.codes.allowed(allowed)
+            for having in self.codes.shared(positions, most):
+                shared = having[may_be_found[having]]
+                labels = self.vectors.labels(shared)
+                for one in np.flatnonzero(np.bincount(labels) > most):
+                    found.append(shared[labels == one][:-most])
+        return self.codes.documents(np.concatenate([*found, positions[:0]])).astype(np.int64)
 
     def candidates(self, query: Floats, limit: int, allowed: Flags) -> Positions:
         """Return the positions to compare: those of all `allowed` documents, or of those among them

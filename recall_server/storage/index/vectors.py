@@ -252,6 +252,12 @@ class Searched:
         self._read |= {int(slots[at]): rows[at] for at in chosen}
         return nearest
 
+    def repeated(self, slots: Slots, allowed: Flags, most: int) -> Slots:
+        """Return the `allowed` documents that say what more than `most` of these say, without the
+        latest.
+        """
+        return self._cache.repeated(slots, allowed, most)
+
     @property
     def estimated(self) -> bool:
         """Whether `estimates` only approximate the cosines, since vectors are held rounded."""

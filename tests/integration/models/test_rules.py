@@ -1736,6 +1736,15 @@ def test_a_time_and_a_doctor_are_no_version_and_no_job() -> None:
         ("I work nights.", "The user works nights."),
         ("I'm left-handed.", "The user is left-handed."),
         ("My bike was stolen.", "The user's bike was stolen."),
+        ("We keep bees.", "The user: We keep bees."),
+        ("I sold my motorbike.", "The user sold their motorbike."),
+        ("I can't drive.", "The user can't drive."),
+        ("I quit smoking.", "The user quit smoking."),
+        ("Tenemos dos perros.", "Usuario: Tenemos dos perros."),
+        ("No sé nadar.", "Usuario: No sé nadar."),
+        ("Je ne sais pas nager.", "Utilisateur: Je ne sais pas nager."),
+        # A name or a time tells when or where.
+        ("We have two servers in Frankfurt.", "The user: We have two servers in Frankfurt."),
         ("Ich habe ein Motorrad.", "Nutzer: Ich habe ein Motorrad."),
         ("Je suis gaucher.", "Utilisateur: Je suis gaucher."),
         ("Tengo una moto.", "Usuario: Tengo una moto."),
@@ -1756,10 +1765,78 @@ def test_what_somebody_has_or_is_is_kept_without_a_name_or_a_number(said: str, k
         "Ich habe eine Frage.",
         "J'ai une question.",
         "Tengo una duda.",
+        "We have two options here.",
+        "I have two failing tests and one flaky test.",
+        "I have an endpoint that returns a 404.",
+        "I have a loop that never ends.",
+        "I have a train to catch.",
+        "We have two weeks left.",
+        "I can't drive this point home enough.",
+        "I'm blind to such things.",
+        "I quit vim, finally.",
+        "Ich habe eine Liste von Nutzern in der Datenbank.",
+        "Wir haben zwei Möglichkeiten.",
+        "Ich trage die Verantwortung nicht gern.",
+        "Tengo un bucle que no termina.",
+        "Tengo dos pruebas que fallan.",
+        "J'ai deux tests qui échouent.",
+        "J'ai une fonction qui renvoie null.",
     ],
 )
 def test_what_somebody_has_for_a_moment_is_not_kept(said: str) -> None:
     assert extract(said) == ()
+
+
+def test_an_order_after_a_short_sentence_is_the_users() -> None:
+    session = "> fix it\n\n● Bash(x)\n  ⎿  passed\n\n> {}\n\n● Noted.\n"
+
+    for said in ("Good. Always run tests with uv.", "Always run tests with uv."):
+        (kept,) = extract(session.format(said))
+        assert kept.text.lower().endswith("always run tests with uv.")
+    third = extract("My sister lives in Rome. Always takes the bus.")
+    assert [one.text for one in third] == ["The user's sister lives in Rome."]
+
+
+def test_who_names_themselves_below_about_me_is_shown_by_name_only() -> None:
+    text = "About me\n\nI'm Tamsin, and I live on a boat in Leeds.\n\nA tuning costs 75 pounds.\n"
+
+    assert [one.text for one in extract(text)] == [
+        "The user is Tamsin.",
+        "Tamsin lives on a boat in Leeds.",
+        "Tamsin: A tuning costs 75 pounds.",
+    ]
+
+
+MINUTES = """\
+Allotments – Committee meeting
+Present: Imran, Pavel, Gordon
+
+1. Finances
+Imran: balance is 6,312 euros.
+Resolved: the fee rises to 195 euros.
+
+2. Actions
+Pavel: second key until 26 October
+Imran: moved the shed to plot 3
+"""
+
+
+def test_what_somebody_reports_in_minutes_is_below_its_section() -> None:
+    assert [one.text for one in extract(MINUTES)][-4:] == [
+        "Allotments – Committee meeting, Finances: balance is 6,312 euros.",
+        "Allotments – Committee meeting: Resolved: the fee rises to 195 euros.",
+        "Pavel: Second key until 26 October.",
+        "Imran: Moved the shed to plot 3.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["I have a monitor.", "Ich habe einen Monitor.", "Tengo un monitor.", "J'ai un moniteur."],
+)
+def test_what_somebody_has_in_a_text_about_code_may_be_code(said: str) -> None:
+    assert len(extract(f"User: {said}\nAssistant: Ok.")) == 1
+    assert extract(f"User: {said}\nAssistant: `parse_all` fails in csv.py.") == ()
 
 
 def test_marks_hide_no_order_and_code_is_neither_cut_nor_changed() -> None:

@@ -15,7 +15,7 @@ from recall_server.domain.query import ItemKind, SearchMode
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.reviews import ReviewKind
 from tests.support.application import Open
-from tests.support.conversation import context, drained, enter
+from tests.support.conversation import context, drained, enter, remember
 from tests.support.extractors import Scripted
 from tests.support.runtime import Clock
 from tests.support.searches import asked
@@ -161,3 +161,20 @@ async def test_a_repetition_of_the_side_that_an_answer_dropped_is_superseded_wit
     assert hits[0].text == "Kim lives in Oslo."
     assert len(hits) == 3
     assert {hit.item.superseded_by for hit in hits[1:]} == {hits[0].item.id}
+
+
+async def test_what_is_said_a_hundred_times_leaves_room_for_what_was_said_once(
+    open_app: Open,
+) -> None:
+    once = "The disk was full, so the deploy to staging failed."
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, once)
+        for _ in range(120):
+            await remember(application, "The deploy to staging failed.")
+        while await application.worker.run_once():
+            pass
+        hits = await asked(application, "Why did the deploy to staging fail?", limit=5)
+
+    assert [hit.text for hit in hits] == ["The deploy to staging failed.", once]
+    assert len(hits[0].said_again) == 5

@@ -229,3 +229,13 @@ async def test_a_title_with_the_words_of_the_question_is_no_answer(open_app: Ope
     assert "Wednesdays" in hits[0].text
     assert title in [hit.text for hit in hits]
     assert alone[0].text == "Payroll cutover checklist"
+
+
+async def test_the_first_line_of_notes_may_be_the_answer(open_app: Open) -> None:
+    notes = "the blood test results are not there yet\n\ncall the plumber about the sink"
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, f"blood group A negative\n\n{notes}")
+        hits = await asked(application, "What is my blood group?")
+
+    assert hits[0].text == "blood group A negative"

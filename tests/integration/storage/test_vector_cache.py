@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from recall_server.domain.search.ranking import best
-from recall_server.storage.index.vector_cache import EXACT_UP_TO, Floats, VectorCache, code, packed
+from recall_server.storage.index.vector_cache import (
+    EXACT_UP_TO,
+    Floats,
+    RoundedVectors,
+    VectorCache,
+    WholeVectors,
+    code,
+    packed,
+)
 
 DIMENSIONS = 100  # This is not a multiple of 64, so the signs are padded.
 MANY = EXACT_UP_TO + 1_000
@@ -132,3 +140,29 @@ def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> N
 
     assert len(positions) == 300
     assert made.codes.documents(positions).max() == 900, "the positive control"
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_documents_of_a_vector_that_many_have_are_repeated_but_for_the_latest(
+    rounded: bool,
+) -> None:
+    other, said = vectors(2)
+    near = said.copy()
+    # The same code, but another vector.
+    near[0] *= np.float32(0.5)
+    rows = np.array([other, *[said] * 10, *[near / np.linalg.norm(near)] * 3])
+    made = matrix(rows)
+    if rounded:
+        assert isinstance(made.vectors, WholeVectors)
+        made.vectors = RoundedVectors.rounded(made.vectors, len(rows))
+    every, allowed = np.arange(len(rows)), np.ones(len(rows), np.bool_)
+    # The last two that say the same are forgotten.
+    allowed[[9, 10]] = False
+
+    assert made.repeated(every, ~np.zeros_like(allowed), 3).tolist() == list(range(1, 8))
+    assert made.repeated(every, allowed, 3).tolist() == list(range(1, 6))
+    # All that may be found count, not only those that were; and none if few were.
+    assert made.repeated(every[4:9], allowed, 3).tolist() == list(range(1, 6))
+    assert made.repeated(every[4:7], allowed, 3).tolist() == []
+    made.vectors = None
+    assert made.repeated(every, allowed, 3).tolist() == []

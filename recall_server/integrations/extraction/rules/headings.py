@@ -76,6 +76,11 @@ class Headings:
         return self.subject if below and not language.has("words.first", piece.text) else speaker
 
     @property
+    def sections(self) -> bool:
+        """Whether a section of minutes is above, and not only the title of a chat."""
+        return len(self.by_level) > 1
+
+    @property
     def nearest(self) -> str:
         return ASIDE.sub("", self.by_level[max(self.by_level)]).strip()
 

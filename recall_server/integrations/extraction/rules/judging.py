@@ -22,7 +22,7 @@ _CUES = (*_VERBS, *_TOLD, "remember")
 
 class Setting(NamedTuple):
     """The place of a clause. `named`: its speaker has a name. `rules`: the list is one of rules.
-    `asked_for`: "Remember that …" stands before it.
+    `asked_for`: "Remember that …" stands before it. `technical`: what one has may be in code.
     """
 
     document: bool = False
@@ -32,6 +32,7 @@ class Setting(NamedTuple):
     named: bool = False
     rules: bool = False
     asked_for: bool = False
+    technical: bool = False
 
 
 class Verdict(NamedTuple):
@@ -67,6 +68,12 @@ def names(text: str, language: Table) -> bool:
     return not times.issuperset(words) or language.has("words.relation", text)
 
 
+def _is_dated(text: str, language: Table) -> bool:
+    """Return whether a text names a day or a time."""
+    patterns = (language.times, language.patterns["date"], language.patterns["weekday"])
+    return any(pattern.search(text) for pattern in patterns)
+
+
 def has_verb(text: str, language: Table) -> bool:
     """Return whether a text has a verb of the tables, or says what is to be done."""
     return any(language.has(f"keep.{cue}", text) for cue in ("state", "event", "plan", "rule"))
@@ -97,6 +104,11 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     A clause is kept if it states a fact of the tables or says what is to be done, decided or
     remembered; if it is an item of a list, or names something specific and says something of it.
     """
+    passing = language.search("drop.passing", text)
+    if passing and not (found or setting.document or setting.asked_for):
+        rest = f"{text[: passing.start()]} {text[passing.end() :]}"
+        if not (_is_dated(rest, language) or (language.name != "de" and names(rest, language))):
+            return None
     cues = {cue for cue in _CUES if language.has(f"keep.{cue}", text)}
     words, precise, verb = size(text, language), specifics(text, language), bool(cues & _VERBS)
     we, related = language.has("words.we", text), language.has("words.relation", text)
@@ -121,7 +133,9 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         kept = setting.antecedent and (instructed or rests)
     else:
         says = setting.item or (words > 2 and _specific(text, language, setting, verb=verb))
-        kept = instructed or (words > 1 and says) or language.has("keep.self", text)
+        has = not setting.technical and language.has("keep.has", text)
+        own = passing is None and (has or language.has("keep.self", text))
+        kept = instructed or (words > 1 and says) or own
     if not (found or kept):
         return None
     type_ = _type(cues, found, orders=orders)

@@ -20,6 +20,8 @@ _BEFORE_CHARS_MAX = 1_500
 _JOINED_CHARS_MAX = 400
 _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
+# So many names of code, within so many characters, make a text one about code.
+_WRITTEN_MIN, _WRITTEN_CHARS = 2, 8_000
 _HEAD_CHARS = 200
 _SURE = 0.55
 _NEW_WORDS_MAX = 6
@@ -73,6 +75,8 @@ class _Reader:
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
         self.notes = self.document = lines > 2 or len(text) > 400
+        written = {one[0] for one in shape("written").finditer(text[:_WRITTEN_CHARS])}
+        self.technical = len(written) >= _WRITTEN_MIN
         self.labels = headings.labels(text, speakers)
         said = [text[turn.span.start : turn.span.end] for turn in passage.turns]
         self.keyed = len(speakers) == len(said) and headings.keyed(said, language)
@@ -236,7 +240,9 @@ class _Reader:
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
         leans = judging.leans(text, language)
         if found and self._of_another(found, clause):
-            found, leans = None, leans or not self.document
+            # "Good. Always use uv." is an order still.
+            orders = language.starts("keep.order", text)
+            found, leans = None, leans or not (self.document or orders)
         self.silent = False
         cue = language.search("drop.correction", text)
         # "No, the green one" says nothing without what it takes back.
@@ -256,6 +262,7 @@ class _Reader:
             named=self.speaker.entity != "user",
             rules=listed and language.has("keep.rules", heading),
             asked_for=self.asked_for,
+            technical=self.technical,
         )
         if judging.says_nothing(text, language, setting):
             self.before = None
@@ -269,7 +276,7 @@ class _Reader:
         if verdict and (before or not leans):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
-            elif self.turn.speaker and not (listed or self.in_mail):
+            elif self.turn.speaker and not (listed or self.in_mail or self.headings.sections):
                 heading = ""
             heading = self._with_subject(heading, text, self.speaker)
             self._keep(clause, verdict, heading=heading, found=found, before=before)
@@ -445,6 +452,8 @@ class _Reader:
         language, turn, speaker = self.language, self.turn, speaker or self.speaker
         if speaker.entity == "user" and self.called:
             speaker = replace(speaker, shown=self.called)
+            if heading == language.data["user"]:  # of "About me"
+                heading = "" if language.has("words.first", clause.text) else self.called
         fact = found.fact if found and clause.kind is not Kind.PAIR else None
         if fact and (fact.entity, fact.attribute) == ("user", "name"):
             self.called = fact.value
@@ -464,6 +473,8 @@ class _Reader:
         # "Hanna: one-pager until Friday"
         until = language.has("keep.plan", said) and not (first or language.has("keep.state", said))
         until = until and clause.kind is Kind.SENTENCE and speaker.entity != "user"
+        if turn.speaker and not self.in_mail and (until or language.starts("keep.elided", said)):
+            heading = ""  # Who it is about says more.
         alone = until or not (language.spaced or self.document)
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = wording.Context(

@@ -1,0 +1,163 @@
+"""Tells labels that name a speaker from keys, settings and programmes that look like them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby, zip_longest
+
+from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
+from recall_server.domain.text.stamps import DATE, is_moment
+
+_STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
+_SPEECH_WORDS_MIN = 3
+# One in so many of the labels that recur must have speech.
+_KEYS_OF_SPEECH = 4
+# So many lines with a time may be all of a call.
+_CLOCKED_MIN = 3
+_DIGITS = re.compile(r"\d+")
+_PARAGRAPH = re.compile(r"(?<=\n\n)|(?<=\n\r\n)")
+# A heading of minutes, "## Risks", or "2. Water" with a line of text below; and what all resolve.
+_SECTION = re.compile(
+    rf"(?:{_PARAGRAPH.pattern})(?:#{{1,6}}[ ]\S|\d{{1,2}}[.)][ ]+[^\W\d_][^\n]{{0,60}}\n[^\n\d])"
+    r"|(?:resolved|agreed|next meeting"
+    r"|beschlossen|beschluss|nächst(?:e|es) (?:sitzung|treffen)|acuerdo|próxima reunión|décision"
+    r"|prochaine réunion)[ ]?:",
+    re.IGNORECASE,
+)
+
+
+def without_false_speakers(lines: Sequence[Line], text: str) -> list[Line]:
+    """Drop labels that name no speaker: a label counts if it is a role, has a time or repeats, or
+    if every line has one. "王芳：" and "王芳: " count if every line from the first such one on has
+    one, and one recurs after another.
+    """
+    labels = _Labels(_without_lists(lines, text), text)
+    return [labels.judged(line) for line in labels.lines]
+
+
+class _Labels:
+    """All labels of a text together: what names a speaker is like the others that do."""
+
+    def __init__(self, lines: Sequence[Line], text: str) -> None:
+        self.lines, self.text = lines, text
+        content = [line for line in lines if not (line.blank or line.heading)]
+        labelled = [line for line in lines if line.name]
+        self.speech = {x.start for x in labelled if x.above or _is_speech(text, x)}
+        self.chat = _messages_below(content)
+        self.exported = sum(line.timed for line in labelled)
+        self.all_speak = len(labelled) == len(content) and len(self.speech) * 2 >= len(labelled)
+        wide = [line.name for line in labelled if self.is_wide(line)]
+        titles = next((at for at, line in enumerate(content) if line.name), 0)
+        recurs = len({*wide}) < len(list(groupby(wide)))
+        self.wide_speak = len(wide) == len(content) - titles and recurs
+        self.plain = [line for line in labelled if self.is_plain(line)]
+        # "09:00 Registration: coffee": in a programme, few things come twice.
+        clocked = [x.name for x in self.plain if is_moment(x.stamp or "")]
+        self.programme = len(clocked) > _CLOCKED_MIN and len({*clocked}) * 3 > len(clocked) * 2
+        roles = [line for line in self.plain if _is_role(line)]
+        # "Host: example.org" alone is a key.
+        spoken = sum(line.start in self.speech for line in roles)
+        keys = all((line.name or "").lower() in ROLES_OR_KEYS for line in roles)
+        self.roles_speak = not keys or spoken * 2 >= len(roles)
+        self.times = Counter(line.name for line in labelled)
+        self.alone = not roles
+        self.names = self._names()
+
+    def _names(self) -> set[str | None]:
+        """Return the names that recur; and those between them that come once, if no role speaks:
+        who has them must not be taken for the one who spoke before.
+        """
+        timed = {line.name for line in self.lines if line.timed and self.times[line.name] > 1}
+        again = [line for line in self.plain if self.times[line.name] > 1]
+        if sum(line.start in self.speech for line in again) * _KEYS_OF_SPEECH < len(again):
+            return timed  # "Port: 80" and "Port: 443" are settings.
+        forms = {self._form(line) for line in again}
+        once = [x for x in self.plain if x.start in self.speech and self._form(x) in forms]
+        between = (
+            {line.name for line in once} if self.alone and len(once) <= 2 * len(again) else set()
+        )
+        return timed | between | {line.name for line in again}
+
+    def _form(self, line: Line) -> str:
+        """Return how the name of a label is written, with its marks and its time."""
+        return _DIGITS.sub("0", self.text[line.start : line.said_from].replace(str(line.name), ""))
+
+    def is_wide(self, line: Line) -> bool:
+        ends_wide = self.text[line.start : line.said_from].endswith("：")
+        return ends_wide or (has_no_case(line.name or "") and not line.stamp and not line.says)
+
+    def is_plain(self, line: Line) -> bool:
+        """Return whether only its words tell that a label names a speaker."""
+        return not (line.above or line.says or line.timed or line.unsure or self.is_wide(line))
+
+    def speaks(self, line: Line) -> bool:
+        if self.is_wide(line):
+            return self.wide_speak
+        if line.above:
+            return self.chat > 1 or (line.says and self.chat > 0)
+        if line.name == SYSTEM and line.stamp:
+            return self.exported > 0
+        if self.programme and not line.timed and is_moment(line.stamp or ""):
+            return line.says
+        return line.unsure or line.says or self._is_named(line)
+
+    def _is_named(self, line: Line) -> bool:
+        contact = self.exported > 1 and DATE.search(line.stamp or "")
+        if line.timed and (contact or not str(line.name)[0].islower()):
+            return True
+        return line.name in self.names or self.all_speak or (_is_role(line) and self.roles_speak)
+
+    def judged(self, line: Line) -> Line:
+        """Return a line without its label if that names no speaker, else with what ends the words
+        of a speaker who may have none below it.
+        """
+        if not line.name:
+            return line
+        if not self.speaks(line):
+            return Line(line.start, line.start, line.end)
+        lone = line.above and line.says and not line.stamp and self.chat == 1
+        loose = self.alone and self.is_plain(line)
+        return line._replace(ends=_PARAGRAPH if lone else _SECTION if loose else None)
+
+
+def _is_role(line: Line) -> bool:
+    return str(line.name).lower() in ROLES
+
+
+def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
+    """Drop labels such as "<ana>" and "Ana –" unless every line has one and they recur, and half of
+    those with a dash have sentences: "Carrots – 2" is an item of a list.
+    """
+    content = [line for line in lines if not (line.blank or line.heading)]
+    unsure = [line for line in content if line.unsure]
+    dashed = [
+        text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
+    ]
+    again = len({line.name for line in unsure}) < len(unsure) == len(content)
+    if again and sum(line.endswith(_STOPS) for line in dashed) * 2 >= len(dashed):
+        return lines
+    return [Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
+
+
+def _messages_below(content: Sequence[Line]) -> int:
+    """Return 2 if the labels above words are those of a chat, 1 if they may be of one message; 0 if
+    too few have words below, as in a timetable.
+    """
+    above = [line.name for line in content if line.above]
+    below = sum(
+        one.above and other is not None and not other.name
+        for one, other in zip_longest(content, content[1:])
+    )
+    return 0 if below * 3 < len(above) * 2 else 2 if len({*above}) < len(above) else 1
+
+
+def _is_speech(text: str, line: Line) -> bool:
+    """Return whether the words after a label are as long as speech, or a sentence."""
+    words = text[line.said_from : line.end].strip()
+    words = words or text[line.end : line.end + 200].strip().partition("\n")[0]
+    counted = len(words[:200].split()) >= _SPEECH_WORDS_MIN
+    return (
+        counted or words.endswith(_STOPS) or (has_no_case(words) and len(words) > _SPEECH_WORDS_MIN)
+    )
