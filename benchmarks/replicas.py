@@ -111,7 +111,7 @@ async def _jobs_per_second(database: Path | str, workers: int) -> float:
 
 async def _waiting(built: Application) -> int:
     async with built.store.transaction(None, write=False) as tx:
-        counts = await tx.jobs.all_counts()
+        counts = await tx.jobs.counts()
     return sum(jobs for (_, state), jobs in counts.items() if state != "failed")
 
 

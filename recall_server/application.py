@@ -23,11 +23,11 @@ from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import ModelKeys
+from recall_server.services.memory.beliefs import Aliases
 from recall_server.services.memory.indexing import Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.rebuild import Rebuild
-from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.texts import Texts
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics

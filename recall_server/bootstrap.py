@@ -37,13 +37,13 @@ from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
+from recall_server.services.memory.beliefs import Aliases
 from recall_server.services.memory.commit import JUDGE
 from recall_server.services.memory.episodes import EXPIRE_TEXT, ErasedTexts
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.rebuild import Rebuild
-from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.texts import Texts
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics

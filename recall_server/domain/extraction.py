@@ -151,7 +151,23 @@ def candidates_max(passage: Passage) -> int:
     return max(5, min(20, lines), size // 30)
 
 
-class Extractor(Protocol):
+class Author(Protocol):
+    """What an extractor, a merger and a judge have in common."""
+
+    @property
+    def name(self) -> str:
+        """The provenance of what it makes: "rules/2", "rules/merge/1", "anthropic/<model>/<prompt
+        version>", "anthropic/<model>/judge/<prompt version>".
+        """
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens of a language model, in and out, that one call may cost; 0: it asks none."""
+
+    async def close(self) -> None: ...
+
+
+class Extractor(Author, Protocol):
     """Proposes at most `candidates_max` memories per passage, each citing its exact words.
 
     Spans are positions in `passage.text`. Raises `ModelUnavailable` (try again later) or
@@ -159,20 +175,10 @@ class Extractor(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """The provenance of its memories: "rules/2", "anthropic/<model>/<prompt version>"."""
-
-    @property
     def passage_chars(self) -> int:
         """The usual length of a passage: longer episodes are split into several."""
 
-    @property
-    def call_tokens_max(self) -> int:
-        """Tokens of a language model, in and out, that one call may cost; 0: it asks none."""
-
     async def extract(self, passage: Passage) -> Extraction: ...
-
-    async def close(self) -> None: ...
 
 
 MERGED_CHARS_MAX = 2_000
@@ -195,7 +201,7 @@ class Merged:
     draft: bool = False
 
 
-class Merger(Protocol):
+class Merger(Author, Protocol):
     """Makes one text of two or more similar memories that do not contradict each other.
 
     No fact, number, date or name is lost. If that takes more than `MERGED_CHARS_MAX` characters, it
@@ -203,24 +209,12 @@ class Merger(Protocol):
     again later), nothing else.
     """
 
-    @property
-    def name(self) -> str:
-        """The provenance of its memories: "rules/merge/1", "anthropic/<model>/merge/<prompt
-        version>".
-        """
-
-    @property
-    def call_tokens_max(self) -> int:
-        """Tokens of a language model, in and out, that one call may cost; 0: it asks none."""
-
     async def merge(self, memories: Sequence[Memory]) -> Merged | None: ...
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
         """Return the text of `merge` if it needs no model, else a draft. This costs nothing and
         raises nothing.
         """
-
-    async def close(self) -> None: ...
 
 
 REASON_CHARS_MAX = 300
@@ -243,7 +237,7 @@ class Judgement:
     refused: str = ""
 
 
-class Judge(Protocol):
+class Judge(Author, Protocol):
     """Says which side of a contradiction holds that no rule settles: the new statement, the
     existing ones, or both; never a merged text.
 
@@ -251,14 +245,4 @@ class Judge(Protocol):
     nothing else.
     """
 
-    @property
-    def name(self) -> str:
-        """The author of its choices: "anthropic/<model>/judge/<prompt version>"."""
-
-    @property
-    def call_tokens_max(self) -> int:
-        """Tokens of a language model, in and out, that one call may cost."""
-
     async def judge(self, question: Question) -> Judgement: ...
-
-    async def close(self) -> None: ...

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.ids import is_proposal
@@ -58,6 +58,10 @@ class MemoryState:
     confidence: float
     reinforcements: int
     citations: int
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as fields of a memory, without its citations, which are rows of their own."""
+        return {name: value for name, value in vars(self).items() if name != "citations"}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from recall_server.domain.errors import (
     RecallError,
 )
 from recall_server.domain.extraction import (
+    Author,
     Extraction,
     Extractor,
     Judge,
@@ -253,7 +254,7 @@ class ModelKeys:
                 await tx.jobs.requeue_without_key(self.job_kind, self.now())
 
 
-M = TypeVar("M", Extractor, Merger, Judge)
+M = TypeVar("M", bound=Author)
 A = TypeVar("A", bound=Extraction | Merged | Judgement | None)
 
 

@@ -107,7 +107,7 @@ class Metrics:
         self._jobs.clear()
         try:
             async with asyncio.timeout(DATABASE_S), store.transaction(None, write=False) as tx:
-                counts = await tx.jobs.all_counts()
+                counts = await tx.jobs.counts()
                 oldest = await tx.jobs.oldest_due(now)
                 erasures = await tx.erasures.count_unpurged()
         except (RecallError, TimeoutError):
@@ -197,4 +197,4 @@ async def server_stats(store: Store) -> ServerStats:
     """Return the counts over all namespaces, for the operator."""
     async with store.transaction(None, write=False) as tx:
         namespaces, items = await tx.access.namespace_totals()
-        return ServerStats(namespaces, items, Backlog.count(await tx.jobs.all_counts()))
+        return ServerStats(namespaces, items, Backlog.count(await tx.jobs.counts()))

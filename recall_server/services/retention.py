@@ -112,7 +112,7 @@ class Retention:
             raise state.fault
         with folder.new() as (file, complete):
             writing = _Writing(file, self.verification.verifier(namespace, state.cut))
-            await asyncio.to_thread(writing.begin, self._manifest(namespace, state))
+            await asyncio.to_thread(writing.write, self._manifest(namespace, state))
             async for batch in self._batches(namespace, writing, before):
                 await asyncio.to_thread(writing.add, batch)
             # Otherwise each cut would be followed by another one of its own record, for ever.
@@ -120,7 +120,7 @@ class Retention:
                 return False
             cut = writing.cut
             statement = signed(self.verification.key, cut)
-            await asyncio.to_thread(writing.end, statement)
+            await asyncio.to_thread(writing.write, {"seal": statement})
             await asyncio.to_thread(complete, name_of(cut))
         entry = self.begin(namespace, CUT_AUDIT, "worker", None)
         entry.counts |= {"records": cut.last - cut.first + 1, "up_to": cut.last}
@@ -166,7 +166,7 @@ class Retention:
     async def _remove_records(self, namespace: Namespace) -> None:
         removed = self.batch_rows
         while removed == self.batch_rows:
-            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
+            async with self.store.erasing(namespace) as tx:
                 await refuse_held(tx)
                 removed = await tx.audit.remove_cut(self.batch_rows)
 
@@ -176,7 +176,7 @@ class Retention:
             jobs = self.store.autocommit(namespace).jobs
             ended, after = await jobs.ended(before, after, self.batch_rows)
             if ended:
-                async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
+                async with self.store.erasing(namespace) as tx:
                     await refuse_held(tx)
                     await tx.jobs.remove(ended)
 
@@ -184,7 +184,7 @@ class Retention:
         if not await self.store.autocommit(namespace).access.ended(before):
             return
         entry = self.begin(namespace, REMOVE_TOKENS, "worker", None)
-        async with self.store.transaction(namespace, entry=entry, erasing=True, locked=True) as tx:
+        async with self.store.erasing(namespace, entry) as tx:
             await refuse_held(tx)
             # Running work of a token, or of its child, still needs the token's row.
             busy = {one.partition("/")[0] for one in await tx.access.at_work()}
@@ -203,18 +203,12 @@ class _Writing:
         self._file = file
         self._digest = hashlib.sha256()
 
-    def begin(self, manifest: dict[str, Any]) -> None:
-        self._write(as_line(manifest))
-
     def add(self, records: Sequence[dict[str, Any]]) -> None:
         """Write records. Raises `AuditBroken`."""
         for record in records:
             self.verifier.take(record)
             self.only_cuts &= record["operation"] == CUT_AUDIT
-            self._write(as_line(record))
-
-    def end(self, statement: str) -> None:
-        self._write(as_line({"seal": statement}))
+            self.write(record)
 
     @property
     def cut(self) -> Cut:
@@ -229,7 +223,7 @@ class _Writing:
             tuple(self.verifier.restored),
         )
 
-    def _write(self, line: str) -> None:
-        text = f"{line}\n".encode()
+    def write(self, line: dict[str, Any]) -> None:
+        text = f"{as_line(line)}\n".encode()
         self._digest.update(text)
         self._file.write(text)

@@ -129,8 +129,7 @@ class Registrations:
         events from now on. Raises `WebhookNotFound`.
         """
         storable(webhook_id)
-        async with self.store.view(context) as tx:
-            found = await tx.webhooks.get(webhook_id)
+        found = await self.store.autocommit(context.namespace).webhooks.get(webhook_id)
         if found is None:
             raise WebhookNotFound
         tested = await self._sent(context.namespace, found)
@@ -348,8 +347,8 @@ class Delivery:
         """Return why the webhook may receive nothing more; None if it may."""
         if not await self._stands(namespace, one):
             return TOKEN_ENDED
-        async with self.store.transaction(namespace, write=False) as tx:
-            behind = await tx.webhooks.pending(one, self.pending_max + 1) > self.pending_max
+        webhooks = self.store.autocommit(namespace).webhooks
+        behind = await webhooks.pending(one, self.pending_max + 1) > self.pending_max
         return BEHIND if behind else None
 
     async def _stands(self, namespace: Namespace, one: Registration) -> bool:
@@ -396,11 +395,10 @@ class Delivery:
         self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes
     ) -> bool:
         """True if webhook and event are unchanged, and its token may still receive the event."""
-        async with self.store.transaction(namespace, write=False) as tx:
-            if await tx.webhooks.get(one.id) != one:
-                return False
-        return await self._composed(namespace, one, event) == body and await self._stands(
-            namespace, one
+        return (
+            await self.store.autocommit(namespace).webhooks.get(one.id) == one
+            and await self._composed(namespace, one, event) == body
+            and await self._stands(namespace, one)
         )
 
     async def _passed(

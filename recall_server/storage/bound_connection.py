@@ -26,6 +26,7 @@ from recall_server.domain.permissions import (
 )
 from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import WebhookKind
+from recall_server.storage import tables as registry
 from recall_server.storage.driver import (
     Connection,
     Document,
@@ -37,7 +38,6 @@ from recall_server.storage.driver import (
     Statement,
 )
 from recall_server.storage.index.documents import Cache
-from recall_server.storage.tables import derived, registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
 _ACROSS = "-- across namespaces:"
@@ -172,7 +172,7 @@ def load(engine: Engine) -> Mapping[str, Query]:
     files_ = sorted(files(__package__).joinpath("sql").iterdir(), key=lambda path: path.name)
     texts = [file.read_text(encoding="utf-8") for file in files_ if file.name.endswith(".sql")]
     found: dict[str, Query] = {}
-    for text in (*texts, derived.queries()):
+    for text in (*texts, registry.queries()):
         for query in parse(text, engine):
             if query.name in found:
                 raise ValueError(f"query {query.name} is defined twice; rename one of them")
@@ -207,7 +207,8 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
     if ("namespace" in names) == across:
         raise ValueError(f"query {name} must take :namespace, or say '{_ACROSS} <why>'")
     unlimited = _expanded(texts[engine], _UNLIMITED) if "any_topic" in names else ""
-    is_scoped = unlimited and not any(map(_is_limit, _parameters(unlimited)))
+    limits = (one for one in _parameters(unlimited) if one.startswith("any_"))
+    is_scoped = unlimited and not any(limits)
     return Query(
         name,
         _spelled(limited[texts[engine]], engine),
@@ -215,10 +216,6 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
         names,
         across,
     )
-
-
-def _is_limit(parameter: str) -> bool:
-    return parameter.startswith("any_")
 
 
 def _check_scope(name: str, body: str, *, any_scope: bool) -> None:
@@ -290,16 +287,6 @@ class Announced(NamedTuple):
     at: datetime
 
 
-@dataclass
-class Dating:
-    """The date of a change; None until it is asked for. `waits`: the transaction has asked for the
-    lock of its namespace, and may not hold it yet.
-    """
-
-    waits: bool = False
-    date: datetime | None = None
-
-
 NotedKey = tuple[str, EventKind, str]
 
 
@@ -332,17 +319,26 @@ class BoundConnection:
     announced: dict[Announced, None] = field(default_factory=dict)
     # When the first job is due that this transaction queues, for pushes (True) and others (False).
     due: dict[bool, datetime] = field(default_factory=dict)
-    dating: Dating = field(default_factory=Dating)
+    # Whether it has asked for the lock of its namespace, and may not hold it yet.
+    waits: bool = False
+    # The date of its change; None until it is asked for.
+    _date: datetime | None = None
+
+    @property
+    def owner(self) -> Namespace:
+        """The namespace. Only for connections that have one."""
+        assert self.namespace is not None
+        return self.namespace
 
     async def moment(self) -> datetime:
         """Return the date of what this transaction changes: one for all of it. It is read when the
         namespace is locked, so that changes become visible in the order of their dates.
         """
-        if self.dating.waits:
+        if self.waits:
             await self.fetch("lock_namespace")
-        if self.dating.date is None:
-            self.dating.date = self.now()
-        return self.dating.date
+        if self._date is None:
+            self._date = self.now()
+        return self._date
 
     def note(
         self,
@@ -357,6 +353,13 @@ class BoundConnection:
     ) -> None:
         """Have an event written with this transaction, once, however often it is noted."""
         self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped, hides)
+
+    def note_each(
+        self, item_ids: Iterable[str], kind: EventKind, at: datetime, *, reason: str = ""
+    ) -> None:
+        """`note` the same of several memories."""
+        for one in item_ids:
+            self.note(one, kind, at, reason=reason)
 
     def record(self, memory_id: str) -> Recorded:
         """Return what this transaction has recorded of a memory so far, to add to it."""
@@ -374,7 +377,7 @@ class BoundConnection:
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         rows = await self.connection.fetch(*self.statement(query, params))
-        self.dating.waits = False
+        self.waits = False
         return rows
 
     async def fetch_each(
@@ -383,7 +386,7 @@ class BoundConnection:
         """Run queries with their parameters in one round trip. Return the rows of each."""
         statements = [self.statement(*one) for one in queries.items()]
         found = await self.connection.fetch_each(statements)
-        self.dating.waits = False
+        self.waits = False
         return dict(zip(queries, found, strict=True))
 
     async def touched(self, query: str, **params: Any) -> bool:

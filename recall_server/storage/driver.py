@@ -18,18 +18,29 @@ from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic_core import from_json, to_json
 
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import QueryTimeout, RecallError
 from recall_server.domain.memory import Fact
 from recall_server.domain.permissions import Bearer
 
 T = TypeVar("T")
 K = TypeVar("K")
+P = ParamSpec("P")
 
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
@@ -43,6 +54,18 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(items)
     while some := list(islice(left, size)):
         yield some
+
+
+def fitting(sized: Iterable[tuple[T, int]], most: int) -> list[T]:
+    """Return the first of these whose sizes are not more than `most` together; at least one."""
+    found: list[T] = []
+    total = 0
+    for one, size in sized:
+        total += size
+        if found and total > most:
+            break
+        found.append(one)
+    return found
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
@@ -205,6 +228,13 @@ async def run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
+async def apart(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do a piece of work, in a thread if it is large: others would notice the delay."""
+    if large:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    return work(*args, **kwargs)
+
+
 @contextmanager
 def cancelled_as_such() -> Iterator[None]:
     """Raise a cancellation as `CancelledError` even if the driver reports it as a failure.
@@ -278,6 +308,12 @@ def _typed(hint: Any) -> Callable[[Any], Any] | None:
 
 def span(row: Row) -> Span:
     return Span(row["span_start"], row["span_end"])
+
+
+def cited(citation: Citation) -> dict[str, Any]:
+    """Return the columns of the words that are cited."""
+    place = citation.span
+    return {"episode_id": citation.episode_id, "span_start": place.start, "span_end": place.end}
 
 
 def fact(row: Row) -> Fact | None:

@@ -8,13 +8,12 @@ can use the tables as it leaves them. Without this line only releases that have 
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from recall_server.domain.errors import DatabaseUnusable, SchemaOutdated, SchemaTooNew
@@ -71,31 +70,19 @@ def read(folder: Path, engine: Engine) -> list[Migration]:
     """Return the migrations for `engine`, in order. Raises `ValueError` on a gap, a number used
     twice or a wrong name.
     """
-    with os.scandir(folder) as listed:
-        files = [(one.name, one.stat()) for one in listed if one.name.endswith(".sql")]
-    seen = tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in files))
-    return [*_read(folder, engine, seen)]
-
-
-@lru_cache(8)
-def _read(
-    folder: Path, engine: Engine, files: tuple[tuple[str, int, int], ...]
-) -> tuple[Migration, ...]:
-    """Read `files`, with the time of their last change and their sizes. A start asks twice."""
     found: dict[int, Migration] = {}
-    for name, *_ in files:
-        match = _NAME.fullmatch(name)
+    for path in sorted(folder.glob("*.sql")):
+        match = _NAME.fullmatch(path.name)
         if match is None:
-            raise ValueError(f"{name} is not named like a migration")
+            raise ValueError(f"{path.name} is not named like a migration")
         if match[3] in (None, engine):
             version = int(match[1])
             if version in found:
                 raise ValueError(f"two migrations have the number {version:04}")
-            text = (folder / name).read_text(encoding="utf-8")
-            found[version] = Migration(version, match[2], text)
+            found[version] = Migration(version, match[2], path.read_text(encoding="utf-8"))
     if sorted(found) != list(range(1, len(found) + 1)) or not found:
         raise ValueError(f"the migrations for {engine} are not numbered 0001, 0002, …")
-    return tuple(found[version] for version in sorted(found))
+    return [found[version] for version in sorted(found)]
 
 
 class _NotKept(Exception):

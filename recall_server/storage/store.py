@@ -13,17 +13,22 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
+from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Connection, Driver, Engine
 from recall_server.storage.index.documents import Cache
-from recall_server.storage.index.findables import Findables
-from recall_server.storage.index.vectors import Vectors
+from recall_server.storage.index.vectors import Findables, Vectors
 from recall_server.storage.index.words import WordIndex
-from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Rates, Server, Spend, SubjectAliasTable
 from recall_server.storage.tables.audit import Audit
-from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
-from recall_server.storage.tables.episodes import Episodes, Quarantine
+from recall_server.storage.tables.disputes import (
+    Decisions,
+    Disputes,
+    Proposals,
+    Quarantine,
+    Relations,
+)
+from recall_server.storage.tables.episodes import Episodes
 from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.jobs import Jobs
@@ -75,13 +80,13 @@ class Transaction:
         the transaction changes is dated after that.
         """
         await self.bound.send("lock_namespace")
-        self.bound.dating.waits = waits
+        self.bound.waits = waits
         if self.entry is not None:
             await self.audit.lock()
 
     async def moment(self) -> datetime:
         """Return the date of what this transaction changes: see `BoundConnection.moment`."""
-        if self.bound.dating.waits and self.entry is not None:
+        if self.bound.waits and self.entry is not None:
             # The trip that waits for the lock also brings what the record needs.
             await self.audit.read_head(self.entry)
         return await self.bound.moment()
@@ -181,6 +186,12 @@ class Store:
         """
         scope, entry = context.scope, context.entry
         return self.transaction(context.namespace, access_scope=scope, entry=entry, locked=True)
+
+    def erasing(
+        self, namespace: Namespace, entry: AuditEntry | None = None
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that may destroy texts, with the lock of the namespace."""
+        return self.transaction(namespace, entry=entry, erasing=True, locked=True)
 
     def autocommit(
         self,

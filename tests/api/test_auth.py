@@ -308,7 +308,7 @@ async def test_a_token_stands_in_no_log_no_reply_and_no_file(
             answers.append(await _ask(running, bearer))
             async with built.store.transaction(None, write=False) as tx:
                 rows = repr([dict(row) for row in await tx.bound.fetch("all_tokens")])
-                rows += repr(await tx.audit.newest_of_all(100))
+                rows += repr(await tx.audit.newest(100))
 
     assert [answer.status_code for answer in answers] == [200, 200, 400, 401, 404, 401, 401]
     output = "".join(capfd.readouterr())

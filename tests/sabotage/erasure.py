@@ -64,8 +64,8 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
-        "recall_server.services.memory.commit:written",
-        Argument("partial", "locked", None),
+        "recall_server.storage.store:Store.erasing",
+        Argument("transaction", "locked", None),
         (
             "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
         ),
@@ -153,7 +153,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "late-under-an-older-id",
         "the search for new rows with an id that sorts earlier",
-        "recall_server.services.erasure.lookups:_Read.more",
+        "recall_server.services.erasure.targets:_Read.more",
         Forgets("count"),
         (
             "tests/security/test_erasure_meanwhile.py::test_what_is_said_of_somebody_meanwhile_is_erased_with_them[sqlite]",
@@ -162,7 +162,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "relabelled-and-not-read",
         "the search for rows that were relabelled meanwhile",
-        "recall_server.services.erasure.lookups:Named._read",
+        "recall_server.services.erasure.targets:Named._read",
         Instead("relabelled", "set()"),
         (
             "tests/security/test_erasure_meanwhile.py::test_a_name_that_a_relabel_adds_meanwhile_is_erased[sqlite]",
@@ -171,7 +171,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "nobody-takes-jobs",
         "that an erasure of nobody is short",
-        "recall_server.services.erasure.pieces:Affected.nothing",
+        "recall_server.services.erasure.targets:Affected.nothing",
         Body("return False"),
         (
             "tests/security/test_purge.py::test_an_erasure_of_nobody_is_short_and_disturbs_no_job[sqlite]",
@@ -205,7 +205,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "table-not-erased",
         "one table from an erasure",
-        "recall_server.storage.tables.registry:DELETED",
+        "recall_server.storage.tables:DELETED",
         Value("tuple(name for name in original if name != 'quarantine')"),
         (
             "tests/security/test_erasure.py::test_erasing_a_namespace_leaves_no_row_and_no_token[sqlite]",

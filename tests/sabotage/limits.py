@@ -280,7 +280,7 @@ BREAKAGES = (
     Breakage(
         "held-one-by-one",
         "that the turns of a text are stored with one statement",
-        "recall_server.storage.tables.episodes:Quarantine.hold",
+        "recall_server.storage.tables.disputes:Quarantine.hold",
         Instead("grouped", "{(*why, item_id): [item_id] for item_id, why in reasons.items()}"),
         (
             "tests/security/test_held_turns.py::test_many_held_turns_are_stored_with_few_statements[sqlite]",
@@ -316,7 +316,7 @@ BREAKAGES = (
     Breakage(
         "erased-and-read-again",
         "that an erasure reads nothing again that has not changed, while all writers of SQLite wait",
-        "recall_server.services.erasure.lookups:Named._read",
+        "recall_server.services.erasure.targets:Named._read",
         Never("_epoch", "_event"),
         (
             "tests/security/test_erasure.py::test_what_has_not_changed_since_is_not_read_again_before_others_wait[sqlite]",

@@ -17,8 +17,8 @@ from recall_server.integrations.keys import verified
 from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure import Erased
 from recall_server.services.erasure.eraser import Limits
-from recall_server.services.erasure.lookups import Batch
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.audit import recall

@@ -14,8 +14,8 @@ from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
 from recall_server.integrations.keys import verified
 from recall_server.services.erasure.eraser import Limits
-from recall_server.services.erasure.lookups import Batch
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
 from tests.support.conversation import context, drained, enter

@@ -13,10 +13,10 @@ from recall_server.domain.plan import Policy
 from recall_server.integrations.keys import verified
 from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Limits
-from recall_server.services.erasure.lookups import Batch
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.derivation import derive
-from recall_server.storage.tables import registry
+from recall_server.storage import tables as registry
 from tests.support.a2a_bindings import Wire
 from tests.support.conversation import ALICE, context, memories
 from tests.support.erasure import CONFIRM, select

@@ -16,9 +16,9 @@ from recall_server.domain.erasure import CONFIRMATION, Subject
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
-from recall_server.services.erasure import Erased, lookups
+from recall_server.services.erasure import Erased, targets
 from recall_server.services.erasure.eraser import PartTargets
-from recall_server.services.erasure.lookups import Container, Named
+from recall_server.services.erasure.targets import Container, Named
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -240,14 +240,14 @@ async def test_the_second_look_reads_what_is_new_only(
         named = PartTargets(application.services.purge.eraser, Named(Subject(NAME)))
         for_container = PartTargets(application.services.purge.eraser, Container("nowhere", ""))
         read: list[str] = []
-        pages = lookups._Read.more
+        pages = targets._Read.more
 
-        async def noted(self: lookups._Read, *given: Any, **named: Any):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        async def noted(self: targets._Read, *given: Any, **named: Any):  # type: ignore[no-untyped-def]  # noqa: ANN202
             async for page in pages(self, *given, **named):
                 read.extend(row["id"] for row in page)
                 yield page
 
-        monkeypatch.setattr(lookups._Read, "more", noted)
+        monkeypatch.setattr(targets._Read, "more", noted)
         first = await named.find(application.store.autocommit(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120

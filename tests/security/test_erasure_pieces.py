@@ -12,8 +12,8 @@ from recall_server.domain.errors import ErasedContent
 from recall_server.integrations.keys import verified
 from recall_server.services.erasure import Erased
 from recall_server.services.erasure.eraser import Limits
-from recall_server.services.erasure.lookups import Batch
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put
 from tests.support.conversation import ALICE, context, drained, enter

@@ -16,8 +16,8 @@ from recall_server.domain.ids import Namespace
 from recall_server.integrations.keys import verified
 from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.leak_scan import scan
-from recall_server.services.erasure.lookups import Batch
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.erasure import Erasures
 from tests.support.application import Open

@@ -62,7 +62,7 @@ async def spent(store: Store, day: int, namespace: Namespace = ALICE) -> int:
 async def done(store: Store) -> bool:
     """Return True if no job is queued or running."""
     async with store.transaction(None, write=False) as tx:
-        counts = await tx.jobs.all_counts()
+        counts = await tx.jobs.counts()
     return not any(state is not JobState.FAILED for _, state in counts)
 
 

@@ -40,16 +40,11 @@ class RulesMerger(Merger):
     procedure or out of sentences that depend on each other ("It is called Rex.").
     """
 
+    name = NAME
+    call_tokens_max = 0
+
     def __init__(self, compute: Compute = asyncio.to_thread) -> None:
         self._compute = compute
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    @property
-    def call_tokens_max(self) -> int:
-        return 0
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         text = (await all_said(memories, self._compute)).text

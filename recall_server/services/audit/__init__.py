@@ -149,12 +149,9 @@ async def write_reads(
         if again:
             written = await tx.audit.written(entry.id for entry in batch)
             batch = [entry for entry in batch if entry.id not in written]
-        await tx.memories.count_accesses(
-            _counted((entry.memories_shown, entry.started_at) for entry in batch)
-        )
-        await tx.episodes.count_accesses(
-            _counted((entry.turns_shown, entry.started_at) for entry in batch)
-        )
+        memories = _counted((entry.memories_shown, entry.started_at) for entry in batch)
+        turns = _counted((entry.turns_shown, entry.started_at) for entry in batch)
+        await tx.audit.count_accesses(memories, turns)
         await tx.audit.record_all(batch)
     for entry in batch:
         entry.written = True
@@ -277,7 +274,4 @@ class Audit:
     async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
         """Return the newest records of a namespace, or of all namespaces, newest first."""
         await self.reads.flush(namespace)
-        async with self.store.transaction(namespace, write=False) as tx:
-            if namespace is None:
-                return await tx.audit.newest_of_all(limit)
-            return await tx.audit.newest(limit)
+        return await self.store.autocommit(namespace).audit.newest(limit)

@@ -12,14 +12,7 @@ from typing import Any
 
 import structlog
 
-from recall_server.domain.audit import (
-    START,
-    Checkpoint,
-    Cut,
-    Head,
-    Restored,
-    Verifier,
-)
+from recall_server.domain.audit import START, Checkpoint, Cut, Head, Restored, Verifier
 from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, Stale
 from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import (

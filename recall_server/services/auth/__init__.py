@@ -212,8 +212,7 @@ class Access:
         self, namespace: Namespace | None = None, by: Rights | None = None
     ) -> list[TokenInfo]:
         """Return the tokens, of one namespace or of all, that a token with rights `by` may see."""
-        async with self.store.transaction(namespace, write=False) as tx:
-            found = await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
+        found = await self.store.autocommit(namespace).access.tokens()
         return [one for one in found if _visible(one, by)]
 
     async def find(

@@ -46,6 +46,7 @@ from recall_server.integrations.issuers import (
 from recall_server.integrations.keys import ALG, ServerKey
 from recall_server.services.auth import REFUSED, End, TokenRequest, validated
 from recall_server.storage.store import Store
+from recall_server.storage.tables.access import Entrance
 
 TYP = "recall-child+jwt"
 LIFE = timedelta(hours=1)
@@ -188,20 +189,29 @@ class Delegation:
         """Check a child against its parent and return the parent's label. Raises `NotValid`."""
         assert info.parent is not None
         assert info.signed is not None
-        found = await self.store.autocommit(None).access.entrance(
-            info.namespace, info.parent, info.signed.jti
-        )
+        found = await _entrance(self.store, info.namespace, info.parent, info.signed)
         if found is None or found.parent is None:
             raise NotValid("unknown parent")
-        if found.revoked:
-            raise NotValid("revoked")
-        if found.not_before is not None and info.signed.issued_at < found.not_before.timestamp():
-            raise NotValid("not_before")
         if (refusal := found.parent.refusal(now)) is not None:
             raise NotValid(f"parent {refusal}")
         if not narrower_or_equal(info.rights, found.parent.rights):
             raise NotValid("wider than its parent")
         return found.parent.label
+
+
+async def _entrance(
+    store: Store, namespace: Namespace, accessor: str, signed: Signed
+) -> Entrance | None:
+    """Return the values that a token is checked against; None if there is no such namespace. Raises
+    `NotValid` if the token was revoked, by its name or by its date.
+    """
+    found = await store.autocommit(None).access.entrance(namespace, accessor, signed.jti)
+    if found is not None and found.revoked:
+        raise NotValid("revoked")
+    not_before = found.not_before if found else None
+    if not_before is not None and signed.issued_at < not_before.timestamp():
+        raise NotValid("not_before")
+    return found
 
 
 def _info(token: Jwt, accessor: str, namespace: Namespace, rights: Rights) -> TokenInfo:
@@ -291,17 +301,12 @@ class Identity:
     ) -> None:
         if issuer.too_old(signed.issued_at):
             raise NotValid("not_before")
-        found = await self.store.autocommit(None).access.entrance(namespace, accessor, signed.jti)
-        if found is None:
+        if await _entrance(self.store, namespace, accessor, signed) is None:
             log.warning("token_refused", reason="namespace", accessor=accessor, missing=namespace)
             raise NamespaceNotAllowed(
                 "The memory that this identity opens is not there yet. Ask the operator to make it "
                 "with 'recall create-token NAMESPACE'."
             )
-        if found.revoked:
-            raise NotValid("revoked")
-        if found.not_before is not None and signed.issued_at < found.not_before.timestamp():
-            raise NotValid("not_before")
 
     async def close(self) -> None:
         for _, keys in self._issuers.values():

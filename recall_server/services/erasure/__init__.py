@@ -242,7 +242,7 @@ class Erase:
         counts, now = targets.counts, self.runtime.now()
         large = self.eraser.limits.exceeded_by(counts)
         by = entry.by
-        await tx.erasures.begin(request.id, request.kind, by, {}, now)
+        await tx.erasures.begin(request.id, request.kind, by, now)
         revoked = await (targets.close(tx, request.id) if large else targets.erase_at_once(tx))
         claims: dict[str, Any] = {
             "jti": request.id,
@@ -293,9 +293,7 @@ class Erase:
         digests = sorted(
             {self.digests.digest(context.namespace, one) for one in texts if one.strip()}
         )
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True, locked=True
-        ) as tx:
+        async with self.store.erasing(context.namespace, context.entry) as tx:
             context.entry.counts["allowed"] = await tx.erasures.allow(digests)
         return context.entry.counts["allowed"]
 

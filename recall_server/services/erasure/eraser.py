@@ -8,7 +8,7 @@ erased, so after a crash the job continues where it was.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,24 +30,25 @@ from recall_server.domain.ids import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.ledger import Ledger, Noted
-from recall_server.services.erasure.lookups import (
+from recall_server.services.erasure.redact import Redaction, restore_turns
+from recall_server.services.erasure.targets import (
     ALL,
     NONE_YET,
+    Affected,
     Batch,
     Container,
     Item,
     Lookup,
     Named,
+    Piece,
 )
-from recall_server.services.erasure.pieces import Affected, Piece
-from recall_server.services.erasure.redact import Redaction, restore_turns
 from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.indexing import promise_vectors
+from recall_server.storage import tables as registry
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables import registry
+from recall_server.storage.tables import Part
 from recall_server.storage.tables.erasure import Erasure, TaskDocuments
-from recall_server.storage.tables.registry import Part
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,11 @@ class _Sought:
         ids = frozenset({*affected.memories, *affected.whole})
         return cls(ids, frozenset(words), affected.subject, affected.container, scope)
 
-    def held_by(self, task: TaskDocuments) -> bool:
+    def held_in(self, tasks: Iterable[TaskDocuments]) -> set[str]:
+        """Return the ids of the tasks that hold any of it."""
+        return {task.id for task in tasks if self._held_by(task)}
+
+    def _held_by(self, task: TaskDocuments) -> bool:
         """True if a task holds, anywhere in it, an id, a text or words that are erased."""
         container = task.documents[0].get("container", NONE)
         if self.container and container == self.container:
@@ -111,12 +116,8 @@ class _Tasks:
         self._found = set()
         async for tasks in tx.erasure_scan.tasks_of(found | changed):
             self._read |= {task.id: task.version for task in tasks}
-            self._found |= await asyncio.to_thread(_holding, sought, tasks)
+            self._found |= await asyncio.to_thread(sought.held_in, tasks)
         return sorted(self._found)
-
-
-def _holding(sought: _Sought, tasks: Iterable[TaskDocuments]) -> set[str]:
-    return {task.id for task in tasks if sought.held_by(task)}
 
 
 log = structlog.get_logger()
@@ -306,9 +307,8 @@ class NamespaceTargets:
             self.counts = await tx.erasures.counts()
         return True
 
-    async def plan(self, tx: Transaction) -> bool:
-        """`scan`: a small namespace is read in the transaction that erases it."""
-        return await self.scan(tx)
+    # A small namespace is read in the transaction that erases it.
+    plan = scan
 
     async def refresh(self, tx: Transaction) -> None:
         """Count a small namespace again: tasks and jobs change without an event."""
@@ -408,7 +408,7 @@ class Eraser:
     ) -> None:
         step = Step(0, last=False)
         while not step.last:
-            async with self._changing(erasure) as tx:
+            async with self.store.erasing(erasure.namespace) as tx:
                 step = await targets.erase_batch(tx)
                 await self._ended(tx, erasure, step)
             done(step)
@@ -426,7 +426,7 @@ class Eraser:
                     await alone.enter_async_context(self.store.locking.closed(erasure.namespace))
                 if tries == 2 * PLANS_MAX:
                     # Another process writes all the time.
-                    async with self._changing(erasure) as tx:
+                    async with self.store.erasing(erasure.namespace) as tx:
                         redaction = await targets.next_batch(tx)
                         step = await targets.write_piece(tx, redaction, redaction.pieces[0])
                         await self._ended(tx, erasure, step)
@@ -440,7 +440,7 @@ class Eraser:
                 redaction = await targets.next_batch(tables)
                 try:
                     for piece in redaction.pieces:
-                        async with self._changing(erasure) as tx:
+                        async with self.store.erasing(erasure.namespace) as tx:
                             await tx.words.expect(known, Stale)
                             step = await targets.write_piece(tx, redaction, piece)
                             await self._ended(tx, erasure, step)
@@ -454,9 +454,6 @@ class Eraser:
                     tries += 1
                 else:
                     targets.lookup.erased(redaction.affected, known.erase_epoch)
-
-    def _changing(self, erasure: Erasure) -> AbstractAsyncContextManager[Transaction]:
-        return self.store.transaction(erasure.namespace, erasing=True, locked=True)
 
     async def _ended(self, tx: Transaction, erasure: Erasure, step: Step) -> None:
         if step.last:

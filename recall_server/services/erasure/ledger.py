@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +76,7 @@ class Ledger:
         """
         if self._path is None:
             return
-        known = await asyncio.to_thread(lambda: dict(self._lines()))
+        known = await asyncio.to_thread(self._lines)
         new = [line for line in lines if line.partition(" ")[0] not in known]
         if new:
             # Begin with a line break: a full disk may have cut the last line off.
@@ -87,7 +87,7 @@ class Ledger:
         """Return the erasures that the database does not know, in the order of the file. Raises
         `DatabaseUnusable` if the line of one cannot be read.
         """
-        lines = await asyncio.to_thread(lambda: dict(self._lines()))
+        lines = await asyncio.to_thread(self._lines)
         if not lines:
             return []
         known = await store.autocommit(None).erasures.known(list(lines))
@@ -104,17 +104,17 @@ class Ledger:
                 "meant, or with `recall erase-again`."
             )
 
-    def _lines(self) -> Iterator[tuple[str, str]]:
+    def _lines(self) -> dict[str, str]:
+        """Return the lines of the file by the ids of their erasures."""
         if self._path is None:
-            return
+            return {}
         try:
             text = self._path.read_text("ascii", "replace")
         except FileNotFoundError:
-            return
+            return {}
         except OSError as error:
             raise Unavailable(
                 f"{SETTING}: {self._path} cannot be read ({error.strerror})."
             ) from None
-        for line in text.splitlines():
-            if match := _LINE.fullmatch(line.strip()):
-                yield match[1], match[0]
+        found = (_LINE.fullmatch(line.strip()) for line in text.splitlines())
+        return {match[1]: match[0] for match in found if match}

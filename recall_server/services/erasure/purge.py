@@ -35,7 +35,7 @@ from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, OnProgress, PartTargets
 from recall_server.services.erasure.ledger import Ledger, Noted
-from recall_server.services.erasure.pieces import Affected
+from recall_server.services.erasure.targets import Affected
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Row, document
 from recall_server.storage.store import Store, Transaction

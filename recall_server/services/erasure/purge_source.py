@@ -35,7 +35,7 @@ from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
-from recall_server.storage.driver import Row, batches, span
+from recall_server.storage.driver import Row, batches, fitting, span
 from recall_server.storage.store import Store, Transaction
 
 # How many rows a transaction changes, for which SQLite's writers wait (see `Sources`), and how many
@@ -265,7 +265,7 @@ class Sources:
             undone = Histories(await tx.events.undone_of([rest.changed])).taken_back
             if change_id in undone:
                 raise Stale(f"{undone[change_id]} has taken this purge back. Call it again.")
-        turns = _first(rest.turns, self.rows_max)
+        turns = fitting(((turn, _rows(turn)) for turn in rest.turns), self.rows_max)
         left = rest.turns[len(turns) :]
         # Others may have rejected some meanwhile.
         of_texts = {str(row["episode_id"]) for row in turns}
@@ -323,9 +323,7 @@ class Sources:
         """
         for some in batches(task_ids, TASKS_AT_ONCE):
             entry, asking = commit.next_part(context, self.runtime).entry, list[Task]()
-            async with self.store.transaction(
-                context.namespace, entry=entry, erasing=True, locked=True
-            ) as tx:
+            async with self.store.erasing(context.namespace, entry) as tx:
                 await refuse_held(tx)
                 now = await tx.moment()
                 if purged:
@@ -399,11 +397,7 @@ async def _resting(
     """
     ids = ids[:most]
     given_way = await tx.sources.given_way(ids)
-    for taken, one in enumerate(ids):
-        most -= 1 + len(given_way.get(one, ()))
-        if taken and most < 0:
-            ids = ids[:taken]
-            break
+    ids = fitting(((one, 1 + len(given_way.get(one, ()))) for one in ids), most)
     purged, keeps = Purged(), dict[str, Memory]()
     for memory in (await tx.memories.get(ids, quoted=False)).values():
         if memory.status is not Status.QUARANTINED:
@@ -474,15 +468,6 @@ async def _tasks(
         elif shows:
             requeued.append(task.id)
     return deleted, requeued
-
-
-def _first(turns: Sequence[Row], most: int) -> Sequence[Row]:
-    """Return the first of these turns, with about `most` rows together but at least one."""
-    for place, turn in enumerate(turns):
-        most -= _rows(turn)
-        if place and most < 0:
-            return turns[:place]
-    return turns
 
 
 def _rows(turn: Row) -> int:

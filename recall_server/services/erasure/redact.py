@@ -25,14 +25,22 @@ from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, 
 from recall_server.domain.ids import Namespace
 from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.domain.text.passages import passages
-from recall_server.services.erasure.pieces import NO_WORDS, Affected, Piece, Writes, spoken
+from recall_server.services.erasure.targets import (
+    EPISODES,
+    MEMORIES,
+    NO_WORDS,
+    TURNS,
+    Affected,
+    Piece,
+    Writes,
+    spoken,
+)
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, grouped, span
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
-from recall_server.storage.tables import registry
-from recall_server.storage.tables.registry import Table
+from recall_server.storage.tables import Table
 
 SpokenTurns = Mapping[str, tuple[str, int]]
 """The episode and position of turns, by their ids."""
@@ -69,9 +77,6 @@ async def restore_turns(
     for episode_id, turn in sorted(turns.values()):
         of_turn = {"episode_id": episode_id, "turn": turn, **payload}
         await tx.jobs.add(new_id("job"), EXTRACT, of_turn, now)
-
-
-EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "turns", "memories"))
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ async def planned(
     if affected.nothing:
         return Redaction(affected, [Piece(texts=True)])
     turns, memories = affected.turns(), affected.memories
-    known = await asyncio.to_thread(_digests, affected, turns, digests, _namespace(tx))
+    known = await asyncio.to_thread(_digests, affected, turns, digests, tx.bound.owner)
     known |= await digests_given(tx, affected, digests)
     known.difference_update(stored)
     hides = await tx.erasures.hidden_by(memories)
@@ -149,7 +154,11 @@ async def planned(
     if affected.container:
         again = await cited_only_by(tx, memories.keys(), affected.whole)
     of_hidden = await tx.words.terms_of_hidden([*memories, *gone])
-    labelled = await _relabelled(tx, affected, left) if subject else []
+    labelled: Sequence[Row] = []
+    if subject:
+        # Memories copy the labels of their texts.
+        cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
+        labelled = await tx.erasures.memories_of((cited | affected.labelled) - memories.keys())
     remaining = {i: cut.after[i] for i in sorted(gone & cut.after.keys())}
     return Redaction(
         affected,
@@ -302,16 +311,6 @@ async def _bare(
     return await asyncio.to_thread(found)
 
 
-async def _relabelled(
-    tx: Transaction, affected: Affected, episode_ids: Collection[str]
-) -> Sequence[Row]:
-    """Return the memories from whose labels the subject is taken out: they copy those of their
-    texts.
-    """
-    cited = {row["memory_id"] for row in await tx.erasures.citations_in(episode_ids)}
-    return await tx.erasures.memories_of((cited | affected.labelled) - affected.memories.keys())
-
-
 async def _write_texts(tx: Transaction, redaction: Redaction) -> None:
     whole = redaction.affected.whole
     await tx.erasures.remove_episodes(
@@ -390,7 +389,7 @@ def _digests_of_request(
         "container": request.get("container"),
         "agent_id": request["source"]["agent_id"],
     }
-    return digests.of_erased(_namespace(tx), labels, whole=[request["text"]])
+    return digests.of_erased(tx.bound.owner, labels, whole=[request["text"]])
 
 
 async def digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
@@ -410,7 +409,7 @@ def digests_of_episodes(
     for episode, turns in episodes:
         text = episode["text"]
         said = spoken(turns, {episode["id"]: text})
-        found |= digests.of_erased(_namespace(tx), episode, whole=[text], turns=said)
+        found |= digests.of_erased(tx.bound.owner, episode, whole=[text], turns=said)
     return found
 
 
@@ -419,10 +418,5 @@ def digests_of_memories(
 ) -> set[ErasedText]:
     found: set[ErasedText] = set()
     for memory in memories:
-        found |= digests.of_erased(_namespace(tx), memory, quotes=[memory["text"]])
+        found |= digests.of_erased(tx.bound.owner, memory, quotes=[memory["text"]])
     return found
-
-
-def _namespace(tx: Transaction) -> Namespace:
-    assert tx.bound.namespace is not None
-    return tx.bound.namespace

@@ -1,5 +1,6 @@
 """The active memories about a matter, as the plan so far would leave them, with witnesses; which
-claim ended which, and where a late report belongs among the claims of one matter.
+claim ended which, and where a late report belongs among the claims of one matter; and the aliases
+of subjects, by which claims about several names are about one matter.
 
 The claims about a matter make a chain: each holds from when it was said until the next one of
 another value. A late report is put where it would stand if the claims had come in the order in
@@ -12,22 +13,30 @@ from datetime import datetime
 from itertools import islice, product
 
 from recall_server.domain.attributes import (
+    NAMESPACE_ALIASES_MAX,
+    Alias,
     SubjectAliases,
     is_single_valued,
     normal_attribute,
     normal_entity,
     normal_value,
 )
+from recall_server.domain.context import Context
+from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
+from recall_server.domain.errors import Invalid, LimitReached, NamespaceNotFound, NotFound
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Add, Change, EndEarlier, Reinforce, Rule, Supersede
 from recall_server.domain.search.ranking import bm25_weights
+from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.security.trust import Repetition, Trust, Witness, corroborates, trust
 from recall_server.domain.similarity import Verdict, compare, same_statement
+from recall_server.domain.text.cleaning import clean_label
 from recall_server.domain.text.terms import terms
-from recall_server.storage.store import Transaction
+from recall_server.services.memory.episodes import Redaction
+from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memories import RELATED_MAX
 
 # How many citations a memory gets by repetition. Each repetition is compared with all of them, and
@@ -425,3 +434,68 @@ class _Chain:
 
 def _believed(memory: Memory) -> bool:
     return memory.retired_at is None
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """The aliases of namespaces. They change no fact: from then on facts about all names of a
+    subject are looked up and compared as facts about one.
+    """
+
+    store: Store
+    redaction: Redaction
+
+    async def all(self, context: Context) -> Sequence[Alias]:
+        async with self.store.view(context) as tx:
+            found = (await tx.aliases.all()).all
+        context.entry.counts["aliases"] = len(found)
+        return found
+
+    async def set(self, context: Context, subject: str, aliases: Sequence[str]) -> Sequence[Alias]:
+        """Make these names the aliases of a subject, in place of those that it had. Return them.
+        Raises `Invalid`, `LimitReached`, `NamespaceNotFound` and `QuotaExceeded`.
+        """
+        names = [checked_alias(one) for one in (subject, *aliases)]
+        subject, *aliases = [await self.redaction.text(one, context.entry) for one in names]
+        async with self.store.change(context) as tx:
+            if not await tx.exports.exists():
+                raise NamespaceNotFound
+            found = await set_aliases(tx, subject, aliases)
+            context.entry.counts["aliases"] = len(found)
+        return found
+
+    async def remove(self, context: Context, alias: str) -> None:
+        """Remove an alias: it is a subject of its own again. Raises `NotFound`."""
+        alias = clean_label(alias, "alias", chars_max=SUBJECT_CHARS_MAX)
+        async with self.store.change(context) as tx:
+            if not await tx.aliases.remove([alias]):
+                raise NotFound("No alias has this name. List the aliases.")
+            context.entry.counts["aliases"] = 1
+
+
+async def set_aliases(tx: Transaction, subject: str, aliases: Sequence[str]) -> Sequence[Alias]:
+    """Replace the aliases of a subject. Return them. Raises `Invalid` and `LimitReached`."""
+    named = {normal_entity(one): one for one in aliases}
+    named.pop(normal_entity(subject), None)
+    known = await tx.aliases.all()
+    if known.taken(subject, named.values()):
+        raise Invalid(
+            "A name is the alias of one subject only, and a subject is no alias. List the aliases, "
+            "and remove the name where it stands."
+        )
+    old, new = known.aliases(subject), [Alias(subject, named[key]) for key in sorted(named)]
+    if len(known.all) - len(old) + len(new) > NAMESPACE_ALIASES_MAX:
+        raise LimitReached(
+            f"A namespace may have {NAMESPACE_ALIASES_MAX} aliases. Remove some of them."
+        )
+    await tx.aliases.remove(one.alias for one in old)
+    await tx.aliases.add(new)
+    return new
+
+
+def checked_alias(name: str) -> str:
+    """Return a name that an erasure would find, and that is no instruction. Raises `Invalid`."""
+    name = Subject(clean_label(name, "A name", chars_max=SUBJECT_CHARS_MAX)).name
+    if orders(name) or suspicions(name):
+        raise Invalid("A name reads like an instruction. Send the name alone.")
+    return name

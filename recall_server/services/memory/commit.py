@@ -24,7 +24,6 @@ from recall_server.domain.plan import (
     Change,
     Dispute,
     EndEarlier,
-    Forget,
     Plan,
     Propose,
     Question,
@@ -36,11 +35,11 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.search.index_entry import findable_memory
 from recall_server.services.memory import indexing, reconcile
-from recall_server.storage.driver import Document, grouped, span
+from recall_server.storage.driver import Document, apart, grouped, span
 from recall_server.storage.index.words import Postings, Statistics, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
-from recall_server.storage.tables.new_memory import NewMemory
+from recall_server.storage.tables.memories import NewMemory
 
 # How often a change is planned without a lock, if others change memories meanwhile. Then others in
 # this process wait while it is planned as often again; then it is planned under the lock, for which
@@ -87,9 +86,7 @@ async def written(
     """Write what was planned, in an erasing transaction with the lock of the namespace. If memories
     have changed since, it is planned anew first, and `write` is called again.
     """
-    change = partial(
-        store.transaction, context.namespace, entry=context.entry, erasing=True, locked=True
-    )
+    change = partial(store.erasing, context.namespace, context.entry)
     async with AsyncExitStack() as ended:
         for attempt in range(2 * PLANS_MAX):
             if attempt == PLANS_MAX:
@@ -210,7 +207,7 @@ async def added(plan: Plan, passages: Postings | None = None) -> Added:
     """
     adds = [change for change in plan.changes if isinstance(change, Add)]
     many = len(adds) + (passages.documents if passages else 0) > indexing.INLINE_MAX
-    return await asyncio.to_thread(_added, adds, passages) if many else _added(adds, passages)
+    return await apart(many, _added, adds, passages)
 
 
 def _added(adds: Sequence[Add], passages: Postings | None) -> Added:
@@ -241,11 +238,8 @@ async def apply(
         if number % AT_ONCE == 0:
             # Changes that read no rows await nothing, so many of them would delay other callers.
             await asyncio.sleep(0)
-        if restored and isinstance(first, Restore):
-            await tx.memories.restore(first.memory, now)
-            await tx.episodes.remember(first.memory.id, now)
-            await restored.index.write_beside_texts(tx)
-            await tx.vectors.copy([first.memory.id])
+        if isinstance(first, Restore):
+            await _restore(tx, first.memory, now, restored)
         elif isinstance(first, Add):
             memories = [one.memory for one in (first, *others) if isinstance(one, Add)]
             await tx.memories.add_each([new.rows[one.id].dated(one) for one in memories])
@@ -256,7 +250,7 @@ async def apply(
         await tx.decisions.add(decision)
     if plan.relations:
         await tx.relations.add(plan.relations, new.rows.keys())
-    if any(isinstance(change, Supersede | Forget) for change in plan.changes):
+    if any(isinstance(change, Supersede) for change in plan.changes):
         await settle_ended(tx, now)
 
 
@@ -291,13 +285,6 @@ async def _apply(
             await _supersede(tx, change, now, alike)
         case EndEarlier(memory_id, by, until):
             done = await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
-        case Forget(memory_id):
-            await _forget(tx, memory_id, now)
-        case Restore(memory):
-            await tx.memories.restore(memory, now)
-            await indexing.show(tx, [memory.id])
-            texts = {one.episode_id for one in await tx.memories.citations([memory.id])}
-            await indexing.reread(tx, texts, partial(tx.episodes.remember, memory.id, now))
         case Dispute(question_id, memory_id, existing):
             done = await tx.disputes.open(question_id, memory_id, existing, now)
         case Settle(question_id):
@@ -321,11 +308,12 @@ async def _supersede(
     )
 
 
-async def _forget(tx: Transaction, memory_id: str, now: datetime) -> None:
-    words = await tx.memories.citations([memory_id])
-    await indexing.hide(tx, [memory_id])
-    await tx.memories.forget([memory_id], now)
-    await indexing.forget_words(tx, memory_id, words, now)
+async def _restore(tx: Transaction, memory: Memory, now: datetime, known: Restored | None) -> None:
+    shows = known or await restored(tx, memory.id)
+    await tx.memories.restore(memory, now)
+    await tx.episodes.remember(memory.id, now)
+    await shows.index.write_beside_texts(tx)
+    await tx.vectors.copy([memory.id])
 
 
 async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
@@ -335,7 +323,7 @@ async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
     for memory in change.memories:
         if change.hides_words:
             await tx.memories.add(memory)
-            await _forget(tx, memory.id, now)
+            await (await forgotten(tx, memory.id)).write(tx, now)
         else:
             await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
     await tx.proposals.open(change.proposal)

@@ -13,15 +13,7 @@ from typing import Any, NamedTuple
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
-from recall_server.domain.episode import (
-    Episode,
-    Source,
-    Span,
-    Turn,
-    Utterance,
-    texts_in,
-    turn_id,
-)
+from recall_server.domain.episode import Episode, Source, Span, Turn, Utterance, texts_in, turn_id
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import (
@@ -45,6 +37,7 @@ from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX, Lists, lists
+from recall_server.storage.driver import apart
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.episodes import TurnRows, turn_rows
@@ -422,8 +415,7 @@ async def computed(
     """
     if is_short(episode, words):
         return None
-    namespace = tx.bound.namespace
-    assert namespace is not None
+    namespace = tx.bound.owner
     last_slot = (await tx.words.statistics()).last_slot
 
     def compute() -> Computed:
@@ -491,7 +483,8 @@ async def promise_expiry(
 
 async def _hold(tx: Transaction, episode: Episode) -> None:
     held = {turn_id(episode.id, t.index): t.suspicions for t in episode.turns if t.suspicions}
-    await tx.quarantine.hold(episode.id, held, episode.recorded_at)
+    if held:
+        await tx.quarantine.hold(episode.id, held, episode.recorded_at)
 
 
 async def refuse_erased(
@@ -507,18 +500,13 @@ async def refuse_erased(
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
     """
-    assert tx.bound.namespace is not None
     if scope.types is not None:
         return  # texts have no type, so no erasure in this scope concerned a text
-    given = (tx.bound.namespace, episode.text, episode.turns)
-    if of_text is not None:
-        text_digests = of_text
-    elif len(episode.turns) > INLINE_MAX:
-        text_digests = await asyncio.to_thread(digests.of_text, *given)
-    else:
-        text_digests = digests.of_text(*given)
-    places = digests.places(tx.bound.namespace, scope)
-    await tx.erasures.refuse(text_digests, places, ErasedContent)
+    if of_text is None:
+        given = (tx.bound.owner, episode.text, episode.turns)
+        of_text = await apart(len(episode.turns) > INLINE_MAX, digests.of_text, *given)
+    places = digests.places(tx.bound.owner, scope)
+    await tx.erasures.refuse(of_text, places, ErasedContent)
 
 
 @dataclass(frozen=True)
@@ -540,7 +528,6 @@ class ErasedTexts:
         self, tx: Transaction, digests: Sequence[set[str]], scope: AccessScope | None = None
     ) -> set[int]:
         """Return the indexes of the texts with these digests that were erased."""
-        assert tx.bound.namespace is not None
-        places = EVERYWHERE if scope is None else self.digests.places(tx.bound.namespace, scope)
+        places = EVERYWHERE if scope is None else self.digests.places(tx.bound.owner, scope)
         gone = await tx.erasures.erased(sorted(set().union(*digests)), places)
         return {index for index, one in enumerate(digests) if one & gone}

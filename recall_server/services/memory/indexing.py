@@ -15,18 +15,16 @@ from collections.abc import (
 )
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Citation, Episode, Span, episode_of
+from recall_server.domain.episode import Episode, Span, episode_of
 from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Memory
-from recall_server.domain.memory_event import EventKind
 from recall_server.domain.search.index_entry import (
     Findable,
     changed_passages,
@@ -36,7 +34,7 @@ from recall_server.domain.search.index_entry import (
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
-from recall_server.storage.driver import Document, batches
+from recall_server.storage.driver import Document, apart, batches, grouped
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.telemetry import tracer
@@ -69,12 +67,9 @@ async def _postings(
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Hide items from search, from now on. Their words must still be readable unchanged: they tell
-    which terms lose an item.
-    """
-    found = await read(tx, await tx.findables.found(ids))
-    if found:
-        await tx.words.hide(await _postings(found, Postings.counted))
+    """Hide memories from search, from now on. Their words tell which terms lose an item."""
+    found = await tx.findables.memories(await tx.findables.found(ids))
+    await tx.words.hide(await _postings(found, Postings.counted))
 
 
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
@@ -91,7 +86,8 @@ async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, 
     """Return the index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
     async for episodes in some_of(tx, episode_ids):
-        found |= await _passages_of(episodes)
+        large = sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX
+        found |= await apart(large, _passages, episodes)
     return found
 
 
@@ -101,35 +97,11 @@ async def some_of(tx: Transaction, episode_ids: Iterable[str]) -> AsyncIterator[
         yield await tx.episodes.several(some)
 
 
-async def _passages_of(episodes: Sequence[Episode]) -> dict[str, Findable]:
-    if sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX:
-        return await asyncio.to_thread(_passages, episodes)
-    return _passages(episodes)
-
-
 def _passages(episodes: Iterable[Episode]) -> dict[str, Findable]:
     found: dict[str, Findable] = {}
     for one in episodes:
         found |= findable_passages(one)
     return found
-
-
-async def reread(
-    tx: Transaction, episode_ids: Collection[str], change: Callable[[], Awaitable[None]]
-) -> None:
-    """Make a `change` of what can be read of these texts, and index their passages accordingly.
-    Passages that it changes get new entries, without vectors until a job has made them.
-    """
-    before = [one async for some in some_of(tx, episode_ids) for one in some]
-    await change()
-    after = [one async for some in some_of(tx, episode_ids) for one in some]
-    if sum(len(one.text) for one in before) > INLINE_CHARS_MAX:
-        old, new = await asyncio.to_thread(changed_passages, before, after)
-    else:
-        old, new = changed_passages(before, after)
-    gone = await tx.findables.found(old)
-    await tx.words.hide(await _postings({i: old[i] for i in sorted(gone)}, Postings.counted))
-    await tx.words.add(await _postings(dict(sorted(new.items()))))
 
 
 @dataclass(frozen=True)
@@ -171,27 +143,17 @@ async def prepared(
     change: Callable[[Episode], Episode],
 ) -> Prepared:
     """Compute what hides and shows these memories, and what of the index differs after a `change`
-    of what can be read of these texts.
+    of what can be read of these texts. Passages that it changes get new entries, without vectors
+    until a job has made them.
     """
     gone, come = await tx.findables.memories(hidden), await tx.findables.memories(shown)
     async for episodes in some_of(tx, episode_ids):
-        before, after = await asyncio.to_thread(_differing, episodes, change)
+        before, after = await asyncio.to_thread(changed_passages, episodes, map(change, episodes))
         gone |= {i: before[i] for i in sorted(await tx.findables.found(before))}
         come |= dict(sorted(after.items()))
     added, now = await _postings(come), await tx.words.statistics()
     made = await asyncio.to_thread(lists, added, now.last_slot)
     return Prepared(await _postings(gone, Postings.counted), added, made, sorted(shown))
-
-
-def _differing(
-    episodes: Sequence[Episode], change: Callable[[Episode], Episode]
-) -> tuple[dict[str, Findable], dict[str, Findable]]:
-    """Return the entries of passages that a change makes different, before and after it."""
-    before, after = _passages(episodes), _passages(change(one) for one in episodes)
-    return (
-        {i: one for i, one in before.items() if after.get(i) != one},
-        {i: one for i, one in after.items() if before.get(i) != one},
-    )
 
 
 class Lists(NamedTuple):
@@ -212,9 +174,8 @@ def lists(added: Postings, last_slot: int) -> Lists:
     found: dict[str, list[str]] = {}
     for term, item_id, often, length in added.rows:
         found.setdefault(term, []).append(f";{slots[item_id]} {often} {length}")
-    made = Document([(term, len(some), "".join(some)) for term, some in sorted(found.items())])
-    _ = made.text
-    return Lists(made, last_slot)
+    made = [(term, len(some), "".join(some)) for term, some in sorted(found.items())]
+    return Lists(Document.written(made), last_slot)
 
 
 async def replace(tx: Transaction, ids: Collection[str]) -> None:
@@ -228,21 +189,6 @@ async def replace(tx: Transaction, ids: Collection[str]) -> None:
     # Those of memories whose entries are lost.
     await tx.words.backdate(await tx.rebuilt.found_since(found.keys() - kept))
     await tx.vectors.move(list(found))
-
-
-async def forget_words(
-    tx: Transaction,
-    item_id: str,
-    words: Collection[Citation],
-    now: datetime,
-    kind: EventKind = EventKind.FORGOTTEN,
-) -> None:
-    """Hide these words from search and reading until the item is restored."""
-
-    async def forget() -> None:
-        await tx.episodes.forget(item_id, words, now, kind)
-
-    await reread(tx, {one.episode_id for one in words}, forget)
 
 
 async def renew(store: Store) -> None:
@@ -279,7 +225,7 @@ async def promise_lacking(
     after, more = 0, True
     while more:
         async with store.transaction(namespace, locked=True) as tx:
-            bare, after = await tx.exports.without_vectors(model, after)
+            bare, after = await tx.vectors.lacking_of(model, after)
             for episode_id in sorted(bare):
                 job_id = derived_id("job", episode_id, EMBED, model)
                 payload = {"episode_id": episode_id}
@@ -400,9 +346,7 @@ def _of_episode(episode: Episode, memories: Sequence[Memory]) -> dict[str, Texts
 async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
     """Return the texts of the vectors of those `ids` that search finds."""
     memories = await tx.memories.found(ids)
-    of_episode: dict[str, list[Memory]] = {}
-    for memory in memories:
-        of_episode.setdefault(memory.citation.episode_id, []).append(memory)
+    of_episode = grouped((one.citation.episode_id, one) for one in memories)
     stored = {memory.id for memory in memories}
     passages = await tx.findables.found([i for i in ids if i not in stored])
     found: dict[str, Texts] = {}
@@ -459,7 +403,7 @@ class Embedding:
             episode = await tx.episodes.get(episode_id)
             if episode is None:
                 return epoch, {}
-            ids = await tx.findables.memories_of_episodes([episode_id])
+            ids = await tx.findables.memories_from(episode_id)
             texts = await asyncio.to_thread(_of_episode, episode, await tx.memories.found(ids))
             lacking = await tx.vectors.lacking(self.embedder.model, list(texts))
         return epoch, {i: texts[i] for i in lacking}
@@ -515,15 +459,13 @@ class Embedding:
         still uses one of them searches by words only. Raises `Invalid` if there is no embedder.
         """
         model, dropped = self._chosen().model, 0
-        async with self.store.transaction(namespace, write=False) as tx:
-            others = [one for one in await tx.vectors.models() if one != model]
+        models = await self.store.autocommit(namespace).vectors.models()
+        others = [one for one in models if one != model]
         for other in others:
             more = True
             while more:
                 line = entry(REEMBED)
-                async with self.store.transaction(
-                    namespace, entry=line, erasing=True, locked=True
-                ) as tx:
+                async with self.store.erasing(namespace, line) as tx:
                     gone = await tx.vectors.drop(other, self.dropped_at_once)
                     if gone < self.dropped_at_once:
                         # Their places are reused, so caches by place must be dropped.

@@ -13,14 +13,7 @@ from weakref import WeakValueDictionary
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import (
-    TEXT_ONLY,
-    Episode,
-    Source,
-    Turn,
-    Utterance,
-    label_or_none,
-)
+from recall_server.domain.episode import TEXT_ONLY, Episode, Source, Turn, Utterance, label_or_none
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import (

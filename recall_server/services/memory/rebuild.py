@@ -157,9 +157,7 @@ class Rebuild:
         if repaired or many:
             compared, differences = await self._derived(context.namespace, on_progress)
         # `erasing`: rows of disputes and vectors are deleted.
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True, locked=True
-        ) as tx:
+        async with self.store.erasing(context.namespace, context.entry) as tx:
             if not compared.same or differences.digests:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
@@ -206,7 +204,7 @@ class Rebuild:
         repaired: list[str] = []
         unmade: dict[str, str] = {}
         for ids in batches(altered, ENTRIES_AT_ONCE):
-            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
+            async with self.store.erasing(namespace) as tx:
                 again = await self._write(tx, {one: made[one] for one in ids})
                 await tx.rebuilt.discard()
             repaired += [one for one in again.found if one not in again.why]
@@ -312,7 +310,7 @@ class Rebuild:
         merged = texts if "merge" in extractor.split("/") else [first]
         tags = {tag for each in merged for tag in each.source.tags}
         return {
-            **{name: value for name, value in vars(state).items() if name != "citations"},
+            **state.fields(),
             **one.fields,
             "recorded_at": datetime.fromisoformat(recorded_at) if recorded_at else event.at,
             "importance": event.rest.get(
@@ -363,7 +361,7 @@ class Rebuild:
         async with self.store.change(context) as tx:
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            ids = await tx.findables.memories_of_episodes([episode.id])
+            ids = await tx.findables.memories_from(episode.id)
             every = await tx.memories.get(ids, quoted=False)
             if any(one.extractor == VERBATIM for one in every.values()):
                 return  # somebody chose these words

@@ -90,7 +90,7 @@ class Texts:
             await promise_expiry(tx, self.runtime, text_id, expires_at)
             await tx.words.relabelled((), text=text_id)
             context.entry.ids.append(text_id)
-            ids = await tx.episodes.memories_from(text_id)
+            ids = await tx.findables.memories_from(text_id)
             first, *others = [*batches(ids, self.at_once)] or [[]]
             await self._relabel(tx, context, text_id, first)
         for some in others:

@@ -377,8 +377,7 @@ class Consolidate:
         a sentence: a model may have written them before the erasure.
         """
         scope, kept = task.request.effective_scope, list[Proposal]()
-        erased, namespace = ErasedTexts(self.digests), tx.bound.namespace
-        assert namespace is not None
+        erased, namespace = ErasedTexts(self.digests), tx.bound.owner
         for some in batches(task.work.proposals, PROPOSALS_AT_ONCE):
             texts = [(one.text, _parts(one.text)) for one in some]
             digests = await asyncio.to_thread(erased.digests_of, namespace, texts)

@@ -89,10 +89,8 @@ class Merging:
     async def _sources(
         self, namespace: Namespace, request: Request, ids: Sequence[str]
     ) -> list[Memory]:
-        async with self.store.transaction(
-            namespace, write=False, access_scope=request.effective_scope
-        ) as tx:
-            found = await tx.memories.get(ids)
+        tables = self.store.autocommit(namespace, access_scope=request.effective_scope)
+        found = await tables.memories.get(ids)
         return [found[i] for i in ids if i in found]
 
     async def _merged(self, namespace: Namespace, sources: Sequence[Memory]) -> Merged | None:
@@ -100,17 +98,13 @@ class Merging:
         return await self.budget.ask(namespace, most, merge)
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
-        threshold = request.similarity_threshold
-        async with self.store.transaction(
-            namespace, write=False, access_scope=request.effective_scope
-        ) as tx:
-            ids = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
+        threshold, scope = request.similarity_threshold, request.effective_scope
+        tables = self.store.autocommit(namespace, access_scope=scope)
+        ids = await tables.memories.of_topic(request.topic, MEMORIES_MAX)
         pages: list[bytes] = []
         # Short reads, so that others go first in between.
         for some in batches(ids, PAGE):
-            async with self.store.transaction(
-                namespace, write=False, access_scope=request.effective_scope
-            ) as tx:
+            async with self.store.transaction(namespace, write=False, access_scope=scope) as tx:
                 memories = await tx.memories.active(some)
                 vectors = await tx.vectors.get(self.embedder.model, some) if self.embedder else {}
                 witnesses = await tx.memories.witnesses(some)

@@ -17,15 +17,7 @@ from recall_server.domain.ids import is_proposal
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
 from recall_server.domain.permissions import OPERATOR, Rights
-from recall_server.domain.plan import (
-    Add,
-    Choice,
-    Forget,
-    Plan,
-    Proposal,
-    ProposalKind,
-    Question,
-)
+from recall_server.domain.plan import Add, Choice, Forget, Plan, Proposal, ProposalKind, Question
 from recall_server.domain.security.screening import Held, Place, Suspect
 from recall_server.domain.task import AnswerUnclear, Task, resolutions
 from recall_server.domain.text.cleaning import storable
@@ -346,9 +338,7 @@ class Reviews:
             await decide(context, review_id)
             return Answered(review_id, ReviewKind.QUARANTINE)
         disputes = self.store.autocommit(context.namespace).disputes
-        if await disputes.members(review_id) and await self._settle(
-            context, review_id, choice, text
-        ):
+        if await disputes.sides(review_id) and await self._settle(context, review_id, choice, text):
             change = context.entry.change
             return Answered(review_id, ReviewKind.DISPUTE, change_id=change)
         task = await self.tasks.resolve(context, review_id, choice, text)
@@ -466,7 +456,7 @@ class Reviews:
             text = await self.redaction.text(text, context.entry)
         async with self.store.change(context) as tx:
             dispute, now = await tx.disputes.get(dispute_id), await tx.moment()
-            ids = await tx.disputes.members(dispute_id)
+            ids = [one for one, _ in await tx.disputes.sides(dispute_id)]
             known = await tx.memories.get(ids)
             if set(ids) - known.keys():
                 return False

@@ -169,8 +169,7 @@ class TaskTransitions:
         or its removal if it has ended. Raises `Stale` if it was changed meanwhile, and
         `LimitReached` if it has grown too large.
         """
-        if tx.bound.namespace is not None:
-            self.cache.take(tx.bound.namespace, before.id)
+        self.cache.take(tx.bound.owner, before.id)
         happened: list[Status | Outcome] = []
         worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
         if before.status.state is TaskState.SUBMITTED and worked_on:

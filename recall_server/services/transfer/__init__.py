@@ -131,17 +131,16 @@ class Export:
                 pass
             account = Account()
             async with self.store.snapshot(context.namespace) as tx:
-                began = await tx.erasure_scan.moment()
+                began = await tx.words.statistics()
                 async for records in self._records(tx, context.namespace, person):
                     with reader.taking():
                         yield account.lines(records)
                     if reader.ended:
                         raise ExportBusy
                     await require_standing(self.store, self.now(), context.entry)
-                    scan = self.store.autocommit(context.namespace).erasure_scan
-                    epoch, last_event = await scan.moment()
+                    now = await self.store.autocommit(context.namespace).words.statistics()
                     # The numbers of a namespace that was erased begin anew.
-                    if epoch != began[0] or last_event < began[1]:
+                    if now.erase_epoch != began.erase_epoch or now.last_event < began.last_event:
                         raise Stale(
                             "Something was erased meanwhile, which this export would have. Repeat "
                             "it."

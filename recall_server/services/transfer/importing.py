@@ -28,7 +28,7 @@ from recall_server.domain.export_format import read as read_line
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
 from recall_server.domain.search.index_entry import Findable, findable_passages
-from recall_server.services.memory import commit, indexing, reconcile, subject_aliases
+from recall_server.services.memory import beliefs, commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.indexing import promise_lacking
@@ -85,19 +85,13 @@ class Numbered:
         names = _FIXED_OF_EPISODE if isinstance(self.line, Episode) else _FIXED_OF_MEMORY
         return self.line.model_dump(mode="json", include=names)
 
-    @property
-    def turns(self) -> list[Turn]:
-        """The turns of an episode: its text does not show which turns were messages."""
-        given = self.line.turns if isinstance(self.line, Episode) else []
-        return [Turn(one.position, Span(one.start, one.end)) for one in given]
-
     def same_as(self, known: Mapping[str, Any]) -> bool:
         return all(known[name] == value for name, value in self.fixed.items())
 
 
 @dataclass
 class Report:
-    """The counts of an import.
+    """The counts of an import from a file of this `schema` version.
 
     `new`, `known`: lines that were imported, and that were here already, by kind.
     `skipped`: lines that are never imported: tasks, recipients and audit records belong to their
@@ -106,8 +100,10 @@ class Report:
     `refused`: texts that were erased here. `orphans`: memories whose words are not here.
     `unfit`: lines that no protocol would accept. `held`: turns that went into quarantine.
     `left_out`: the first lines that could not be imported: number, id and reason.
+    `taken_ids`: the ids in the file that other episodes have here.
     """
 
+    schema: int
     new: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -117,6 +113,7 @@ class Report:
     unfit: int = 0
     held: int = 0
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
+    taken_ids: set[str] = field(default_factory=set)
 
     def leave_out(self, one: Numbered, reason: str) -> None:
         if len(self.left_out) < NAMED_MAX:
@@ -197,25 +194,23 @@ class Import:
         content is left too, and reported. Raises `ExportDamaged` or `ExportUnsupported`, naming the
         line, or `LimitReached`: lines imported before that stay, and are known the next time.
         """
-        report, taken_ids, believed, disputes = Report(), set[str](), set[str](), set[str]()
-        first = entry()
-        lines = self.lines(file)
+        first, lines = entry(), self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
+        report, believed, disputes = Report(manifest.schema_version), set[str](), set[str]()
         async with self.store.transaction(namespace, entry=first) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             known = await tx.exports.exists()
             if not known:
-                await tx.exports.make(self.runtime.now())
+                await tx.access.add_namespace(self.runtime.now())
                 # The policy of an existing namespace is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
             await self._aliases(tx, manifest, report, first)
         for batch in _batches(lines, report):
             line = entry()
             line.part_of = first.id
-            schema = manifest.schema_version
-            await self._write(namespace, batch, report, taken_ids, line, schema=schema)
+            await self._write(namespace, batch, report, line)
             new = _that_may_contradict(batch) if known else []
             believed.update(new)
             for some in batches(new, RECONCILED_AT_ONCE):
@@ -292,23 +287,16 @@ class Import:
             given = [await self.redaction.text(name, entry) for name in (one.subject, *one.aliases)]
             known = (await tx.aliases.all()).aliases(given[0])
             try:
-                names = [subject_aliases.checked(name) for name in given]
+                names = [beliefs.checked_alias(name) for name in given]
                 if not known:
-                    await subject_aliases.replace(tx, names[0], names[1:])
+                    await beliefs.set_aliases(tx, names[0], names[1:])
             except (Invalid, LimitReached):
                 report.conflicts += 1
 
     async def _write(
-        self,
-        namespace: Namespace,
-        batch: Sequence[Numbered],
-        report: Report,
-        taken_ids: set[str],
-        line: AuditEntry,
-        *,
-        schema: int,
+        self, namespace: Namespace, batch: Sequence[Numbered], report: Report, line: AuditEntry
     ) -> None:
-        """Import a batch. `taken_ids`: the ids in the file that other episodes have here."""
+        """Import a batch."""
         before = report.new.total()
         batch = await self._prepared(batch, report, line)
         ahead = await self._computed(namespace, batch)
@@ -322,15 +310,16 @@ class Import:
             episodes = [(one, one.line) for one in left if isinstance(one.line, Episode)]
             memories = [(one, one.line) for one in left if isinstance(one.line, MemoryLine)]
             added = [
-                *await self._episodes(tx, episodes, report, taken_ids),
-                *await self._memories(tx, memories, report, taken_ids),
+                *await self._episodes(tx, episodes, report),
+                *await self._memories(tx, memories, report),
             ]
             ids = set(added)
             new = [one for one in left if one.line.id in ids]
             for one in new:
                 await tx.quarantine.hold(one.line.id, one.held, await tx.moment())
                 report.held += len(one.held)
-            await self._index(tx, [one.line for one in new], ahead, schema=schema)
+            marked = report.schema >= FORGOTTEN_WORDS_SCHEMA
+            await self._index(tx, [one.line for one in new], ahead, marked=marked)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
@@ -368,10 +357,12 @@ class Import:
         last_slot = (await tables.words.statistics()).last_slot
 
         def compute() -> _Computed:
-            texts = [(one.line.text, one.turns) for one in batch]
+            lines = [one.line for one in batch]
+            read = {one.id: intake.as_read(one) for one in lines if isinstance(one, Episode)}
+            # With their turns: a text does not show which of them were messages.
+            texts = [(one.text, read[one.id].turns if one.id in read else ()) for one in lines]
             digests = self.refusals.digests_of(namespace, texts)
-            lines = [one.line for one in batch if isinstance(one.line, Episode)]
-            passages = {one.id: findable_passages(intake.as_read(one)) for one in lines}
+            passages = {one: findable_passages(text) for one, text in read.items()}
             words = _words(passages.values())
             return _Computed(digests, passages, words, indexing.lists(words, last_slot))
 
@@ -383,8 +374,11 @@ class Import:
         lines: Sequence[Episode | MemoryLine],
         ahead: "_Computed",
         *,
-        schema: int,
+        marked: bool,
     ) -> None:
+        """Let search find these lines. `marked`: the texts say which of their words are forgotten;
+        those of older releases do not.
+        """
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
         forgotten = [line for line in memories if line.status is Status.FORGOTTEN]
@@ -400,18 +394,13 @@ class Import:
         await ahead.index(tx, texts)
         if found:
             await indexing.show(tx, found)
-        # Files of older releases do not mark forgotten words in the episode.
-        for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
+        for line in () if marked else forgotten:
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
             assert line.retired_at is not None
-            await indexing.forget_words(tx, line.id, words, line.retired_at)
+            await (await commit.forgotten(tx, line.id, words)).write(tx, line.retired_at)
 
     async def _episodes(
-        self,
-        tx: Transaction,
-        batch: Sequence[tuple[Numbered, Episode]],
-        report: Report,
-        taken_ids: set[str],
+        self, tx: Transaction, batch: Sequence[tuple[Numbered, Episode]], report: Report
     ) -> list[str]:
         known = await tx.exports.episodes_of(line.id for _, line in batch)
         keys = await tx.exports.keys_taken(line.idempotency_key for _, line in batch)
@@ -422,7 +411,7 @@ class Import:
             elif line.id in known or keys.get(line.idempotency_key, line.id) != line.id:
                 report.conflicts += 1
                 report.leave_out(one, "another episode has its id or its idempotency key here")
-                taken_ids.add(line.id)
+                report.taken_ids.add(line.id)
             else:
                 keys[line.idempotency_key] = line.id
                 await tx.exports.add_episode(line, await tx.moment())
@@ -432,16 +421,13 @@ class Import:
         return added
 
     async def _memories(
-        self,
-        tx: Transaction,
-        batch: Sequence[tuple[Numbered, MemoryLine]],
-        report: Report,
-        taken_ids: set[str],
+        self, tx: Transaction, batch: Sequence[tuple[Numbered, MemoryLine]], report: Report
     ) -> list[str]:
         known = await tx.exports.memories_of(line.id for _, line in batch)
-        sources = {cited.episode_id for _, line in batch for cited in line.citations} - taken_ids
+        sources = {cited.episode_id for _, line in batch for cited in line.citations}
+        sources -= report.taken_ids
         chars = await tx.exports.lengths(sources)
-        hidden = await tx.exports.hidden(sources)
+        hidden = await tx.episodes.hidden_words(sources)
         added = []
         for one, line in batch:
             if line.id in known:

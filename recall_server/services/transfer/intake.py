@@ -26,7 +26,7 @@ from recall_server.services.memory.episodes import (
     with_turns,
 )
 from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
-from recall_server.storage.tables import registry
+from recall_server.storage import tables as registry
 
 # Stands for a decider on another server whose name may be any words.
 ELSEWHERE = "import"
@@ -119,12 +119,6 @@ def as_read(line: export_format.Episode) -> Episode:
         )
         for one in line.turns
     )
-    forgotten = tuple(Span(one.start, one.end) for one in line.forgotten)
-    return replace(_text(line), turns=tuple(turns), forgotten=forgotten)
-
-
-def _text(line: export_format.Episode) -> Episode:
-    """Return the text of a line with its labels."""
     return Episode(
         line.id,
         line.text,
@@ -134,7 +128,9 @@ def _text(line: export_format.Episode) -> Episode:
         "",
         "",
         _source(line),
+        tuple(turns),
         container=line.container,
+        forgotten=tuple(Span(one.start, one.end) for one in line.forgotten),
     )
 
 
@@ -159,9 +155,8 @@ def _decided(one: export_format.Decided) -> export_format.Decided:
 
 
 def _screened(line: export_format.Episode) -> Prepared:
-    turns = tuple(Turn(one.position, Span(one.start, one.end), one.speaker) for one in line.turns)
-    text = replace(_text(line), turns=turns)
-    found = {t.index: t.suspicions for t in with_turns(text).turns if t.suspicions} if turns else {}
+    turns = with_turns(as_read(line)).turns if line.turns else ()
+    found = {one.index: one.suspicions for one in turns if one.suspicions}
     held = {turn_id(line.id, position): reasons for position, reasons in found.items()}
     hidden = [
         one.model_copy(update={"state": "hidden"}) if one.position in found else one

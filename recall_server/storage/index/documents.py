@@ -66,6 +66,13 @@ Moments = NDArray[np.datetime64]
 NEVER = np.datetime64("NaT", "us")
 
 
+def _with_moments(column: Moments, slots: Slots, moments: str) -> Moments:
+    """Return a column with these moments at these slots."""
+    column = grown(column, int(slots.max()) + 1, fill=NEVER)
+    column[slots] = np.array(moments.split(), "datetime64[us]")
+    return column
+
+
 class Intervals:
     """From when until when each document was found, as of `version`, and its length. Read only if a
     search asks for another moment than now.
@@ -80,12 +87,9 @@ class Intervals:
     def update(self, page: Row) -> None:
         """Take in a row of the query `page_of_intervals`."""
         slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
-        last = int(slots.max())
-        self.added = grown(self.added, last + 1, fill=NEVER)
-        self.hidden = grown(self.hidden, last + 1, fill=NEVER)
-        self.lengths = grown(self.lengths, last + 1)
-        self.added[slots] = np.array(page["added"].split(), "datetime64[us]")
-        self.hidden[slots] = np.array(page["hidden"].split(), "datetime64[us]")
+        self.added = _with_moments(self.added, slots, page["added"])
+        self.hidden = _with_moments(self.hidden, slots, page["hidden"])
+        self.lengths = grown(self.lengths, int(slots.max()) + 1)
         self.lengths[slots] = np.fromstring(page["lengths"], dtype=np.int64, sep=" ")
         self.version = page["version"]
 
@@ -115,13 +119,9 @@ class Truths:
         if page["slots"] is None:
             return
         slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
-        last = int(slots.max())
-        self._starts = grown(self._starts, last + 1, fill=NEVER)
-        self._ends = grown(self._ends, last + 1, fill=NEVER)
-        self._retired = grown(self._retired, last + 1, fill=NEVER)
-        self._starts[slots] = np.array(page["starts"].split(), "datetime64[us]")
-        self._ends[slots] = np.array(page["ends"].split(), "datetime64[us]")
-        self._retired[slots] = np.array(page["retired"].split(), "datetime64[us]")
+        self._starts = _with_moments(self._starts, slots, page["starts"])
+        self._ends = _with_moments(self._ends, slots, page["ends"])
+        self._retired = _with_moments(self._retired, slots, page["retired"])
 
     def true_at(self, at: datetime, known_at: datetime | None, size: int) -> Flags:
         """Return for each slot whether it may have been true then, by what was known at `known_at`.

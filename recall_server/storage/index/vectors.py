@@ -1,16 +1,21 @@
-"""The table of vectors; a search reads only those that changed since the last one.
+"""The items of the index, and the table of their vectors; a search reads only the vectors that
+changed since the last one.
 
 Every change of a namespace's index takes the next version under that namespace's lock, so a reader
 that has seen version n lacks exactly the rows with a greater version.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 import numpy as np
 
+from recall_server.domain.episode import Span
+from recall_server.domain.memory import searchable
+from recall_server.domain.search.index_entry import Findable
 from recall_server.domain.search.ranking import best
 from recall_server.storage.bound_connection import BoundConnection, BoundTable
+from recall_server.storage.driver import span
 from recall_server.storage.index.documents import Slots
 from recall_server.storage.index.vector_cache import (
     Cosines,
@@ -29,6 +34,44 @@ from recall_server.storage.index.vector_cache import (
     unpacked,
 )
 from recall_server.storage.index.words import Statistics
+
+PAGE_OF_ITEMS = 500
+
+
+class Findables(BoundTable):
+    """Memories and passages, in the form that the index needs."""
+
+    async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
+        """Return the index entries of these memories, in any state."""
+        return {
+            row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
+            for row in await self._by_ids("findable_memories", ids)
+        }
+
+    async def found(self, ids: Collection[str]) -> set[str]:
+        """Return those of `ids` that search finds."""
+        return {row["id"] for row in await self._by_ids("found_among", ids)}
+
+    async def places(self, ids: Collection[str]) -> dict[str, Span]:
+        """Return where these passages stand in their texts, whether search finds them or not."""
+        return {row["item_id"]: span(row) for row in await self._by_ids("places_of_items", ids)}
+
+    async def memories_from(self, episode_id: str) -> list[str]:
+        """Return the memories whose first citation is in this episode, in any state."""
+        return await self._column("id", "memories_from_episode", id=episode_id)
+
+    async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
+        """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""
+        for query in ("memories_to_index", "episodes_to_index"):
+            async for rows in self._pages(query, PAGE_OF_ITEMS):
+                ids = [row["id"] for row in rows]
+                yield (ids, []) if query == "memories_to_index" else ([], ids)
+
+    async def page(self, after: int) -> tuple[list[str], int]:
+        """Return the ids of the next findable items after the slot `after`, and their last slot."""
+        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE_OF_ITEMS)
+        return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after
+
 
 # Codes read at a time: about 5 MB of text.
 PAGE = 65_536
@@ -82,9 +125,8 @@ class Vectors(BoundTable):
         changed since the last search.
         """
         assert self._bound.namespace is not None
-        cache = self._bound.cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
-            model, dimensions
-        )
+        index = self._bound.cache.index(self._bound.namespace, statistics.erase_epoch)
+        cache = index.vectors(model, dimensions)
         if cache.version < statistics.version:
             async with cache.loading:
                 # Another search may have read it while this one waited.
@@ -104,6 +146,15 @@ class Vectors(BoundTable):
         """Return those of `ids` that search finds by no vector of the model."""
         having = {row["item_id"] for row in await self._by_ids("having_vectors", ids, model=model)}
         return [i for i in ids if i not in having]
+
+    async def lacking_of(self, model: str, after: int) -> tuple[set[str], int]:
+        """Read a page of findable items after the slot `after`. Return the episodes with an item
+        that has no vector of the model, and the last slot (0 if the page is empty).
+        """
+        page = {"after": after, "limit": PAGE_OF_ITEMS}
+        rows = await self._bound.fetch("items_and_vectors", model=model, **page)
+        bare = {row["episode_id"] for row in rows if row["embedded"] is None}
+        return bare, rows[-1]["slot"] if rows else 0
 
     async def broken(self, model: str, ids: Sequence[str]) -> list[str]:
         """Return those of `ids` that search finds by a vector whose numbers are not of length 1, or

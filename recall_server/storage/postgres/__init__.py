@@ -165,20 +165,6 @@ async def _data_folder(raw: _Raw) -> Path | None:
     return folder if readable else None
 
 
-async def _texts(
-    raw: _Raw, namespace: str, tables: Sequence[str]
-) -> AsyncIterator[tuple[str, str]]:
-    """Yield every row of a namespace as text, with its table, under row-level security."""
-    for statement in entering("recall_app", namespace):
-        await raw.execute(statement)
-    for table in tables:
-        line = sql.SQL("SELECT CAST(t AS text) AS line FROM {} t").format(sql.Identifier(table))
-        async with raw.cursor(f"texts_of_{table}") as cursor:
-            await cursor.execute(line)
-            async for row in cursor:
-                yield table, row["line"]
-
-
 log = structlog.get_logger()
 
 OLDEST_VERSION = 150000
@@ -414,8 +400,15 @@ class PostgresDriver:
 
     async def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
         async with self._apart(options=distribution.OPTIONS) as raw:
-            async for found in _texts(raw, namespace, tables):
-                yield found
+            # Under row-level security.
+            for statement in entering("recall_app", namespace):
+                await raw.execute(statement)
+            for table in tables:
+                line = sql.SQL("SELECT CAST(t AS text) AS line FROM {} t")
+                async with raw.cursor(f"texts_of_{table}") as cursor:
+                    await cursor.execute(line.format(sql.Identifier(table)))
+                    async for row in cursor:
+                        yield table, row["line"]
 
     @asynccontextmanager
     async def _apart(self, **given: Any) -> AsyncIterator[_Raw]:

@@ -1,3 +1,16 @@
+-- fragment: counted_by_id
+WITH counted AS MATERIALIZED (
+  SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
+    value ->> 2 AS last
+  FROM json_each(:counts)
+)
+
+-- fragment: more_accesses
+access_count = access_count + times,
+  last_accessed_at = max(COALESCE(last_accessed_at, ''), last)
+FROM counted
+WHERE namespace = counted_namespace AND id = counted_id
+
 -- fragment: asked_records
 SELECT r.*, d.salt, d.details FROM tool_call_records r
 LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
@@ -114,3 +127,47 @@ ORDER BY r.seq DESC LIMIT :limit
 {{asked_records}}
   AND (:touching = '' OR r.ids ? :touching)
 ORDER BY r.seq DESC LIMIT :limit
+
+-- query: count_accesses_of_memories
+-- any scope: of rows that a caller was shown
+-- in: sqlite
+-- The namespace comes from the counts, so that each row is looked up by its key: without
+-- statistics SQLite would scan all rows of the namespace.
+{{counted_by_id}}
+UPDATE memories SET {{more_accesses}}
+-- in: postgres
+-- Rows that another transaction has locked are skipped and lose these accesses, so that there is no
+-- deadlock.
+UPDATE memories SET access_count = access_count + times,
+  last_accessed_at = GREATEST(last_accessed_at, last)
+FROM (
+  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
+    (c.value ->> 2)::timestamptz AS last
+  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
+    SELECT id FROM memories WHERE namespace = :namespace AND id = c.value ->> 0
+    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+  ) AS known
+) AS counted
+WHERE namespace = :namespace AND id = counted_id
+
+-- query: count_accesses_of_turns
+-- any scope: of rows that a caller was shown
+-- in: sqlite
+-- The namespace comes from the counts, so that each row is looked up by its key: without
+-- statistics SQLite would scan all rows of the namespace.
+{{counted_by_id}}
+UPDATE turns SET {{more_accesses}}
+-- in: postgres
+-- Rows that another transaction has locked are skipped and lose these accesses, so that there is no
+-- deadlock.
+UPDATE turns SET access_count = access_count + times,
+  last_accessed_at = GREATEST(last_accessed_at, last)
+FROM (
+  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
+    (c.value ->> 2)::timestamptz AS last
+  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
+    SELECT id FROM turns WHERE namespace = :namespace AND id = c.value ->> 0
+    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+  ) AS known
+) AS counted
+WHERE namespace = :namespace AND id = counted_id

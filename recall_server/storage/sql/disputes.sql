@@ -75,10 +75,6 @@ FROM disputes d JOIN disputes o ON o.namespace = :namespace AND o.question_id = 
 WHERE d.namespace = :namespace AND d.memory_id IN (:ids...) AND (:past OR d.closed_at IS NULL)
 ORDER BY d.memory_id, other_id
 
--- query: dispute_members
--- All memories of a dispute, open or settled.
-SELECT memory_id FROM disputes WHERE namespace = :namespace AND question_id = :question_id
-
 -- query: relate
 INSERT INTO relations
   (namespace, from_id, to_id, kind, reason, confidence, made_by, made_at)

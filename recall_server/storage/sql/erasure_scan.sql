@@ -12,9 +12,6 @@ SELECT id FROM memories WHERE namespace = :namespace ORDER BY id
 -- query: ids_of_episodes
 SELECT id FROM episodes WHERE namespace = :namespace ORDER BY id
 
--- query: erase_epoch
-SELECT erase_epoch, last_event FROM namespaces WHERE namespace = :namespace
-
 -- query: kept_of_lost
 -- The events of this memory, or those of all memories that keep words, if its row is lost: if
 -- somebody has deleted it behind the server.

@@ -22,10 +22,6 @@ SELECT 1 AS one FROM forgotten WHERE namespace = :namespace AND item_id = :id LI
 -- query: lengths_of_episodes
 SELECT id, length(text) AS chars FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 
--- query: hidden_turns
-SELECT episode_id, span_start, span_end FROM turns
-WHERE namespace = :namespace AND episode_id IN (:ids...) AND state = 'hidden'
-
 -- query: import_extraction
 -- The job that an episode still waits for. Its id may exist already, if the episode was erased and
 -- its job was not.

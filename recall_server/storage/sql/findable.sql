@@ -37,10 +37,6 @@ SELECT slot, item_id FROM documents
 WHERE namespace = :namespace AND slot > :after AND findable
 ORDER BY slot LIMIT :limit
 
--- query: items_of_episodes
-SELECT memory_id AS id FROM citations
-WHERE namespace = :namespace AND episode_id IN (:ids...) AND position = 0
-
 -- query: stale_word_indexes
 -- across namespaces: each is made anew when the server starts
 SELECT namespace FROM namespaces WHERE words_stale ORDER BY namespace

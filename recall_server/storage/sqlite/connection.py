@@ -276,19 +276,13 @@ def _statements(sql: str) -> Iterator[str]:
             pending = ""
 
 
-def _busy(error: sqlite3.Error) -> bool:
-    """Return whether another program holds a lock."""
-    name = getattr(error, "sqlite_errorname", "") or ""
-    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
-        if _busy(error):
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise DatabaseUnavailable(
                 "The database file is locked by another program. Send the call again shortly."
             ) from error

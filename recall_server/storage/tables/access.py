@@ -11,23 +11,10 @@ from recall_server.domain.attributes import Alias, SubjectAliases, normal_entity
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.extraction import RejectedKey, Role
 from recall_server.domain.ids import Namespace
-from recall_server.domain.permissions import (
-    AccessScope,
-    Bearer,
-    Rights,
-    TokenInfo,
-    revocation,
-)
+from recall_server.domain.permissions import AccessScope, Bearer, Rights, TokenInfo, revocation
 from recall_server.domain.plan import Policy
 from recall_server.storage.bound_connection import BoundConnection, BoundTable
-from recall_server.storage.driver import (
-    Document,
-    Row,
-    document,
-    moment,
-    moment_or_none,
-    reader,
-)
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 
 Counted = tuple[Namespace, str, int]
 """A namespace, one of its tokens (or '' for all of them), and the number of a minute."""
@@ -38,8 +25,8 @@ class Rates(BoundTable):
 
     async def add(self, counts: Mapping[Counted, int]) -> dict[Counted, int]:
         """Add to the counts. Return their new values. Erased namespaces are not counted."""
-        rows: Iterable[list[object]] = ([*key, calls] for key, calls in counts.items())
-        found = await self._bound.fetch("add_calls", counted=Document(list(rows)))
+        counted = Document([[*key, calls] for key, calls in counts.items()])
+        found = await self._bound.fetch("add_calls", counted=counted)
         return {
             (Namespace(row["namespace"]), row["accessor"], int(row["minute"])): int(row["calls"])
             for row in found
@@ -161,6 +148,7 @@ class Access(BoundTable):
         )
 
     async def add_namespace(self, now: datetime) -> None:
+        """Create the namespace, if it is new."""
         await self._bound.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:
@@ -182,10 +170,8 @@ class Access(BoundTable):
         return await self._first(_token, "token", accessor=accessor)
 
     async def tokens(self) -> list[TokenInfo]:
-        return await self._all(_token, "tokens")
-
-    async def all_tokens(self) -> list[TokenInfo]:
-        return await self._all(_token, "all_tokens")
+        """Return the tokens of the namespace, or of all."""
+        return await self._all(_token, "all_tokens" if self._bound.namespace is None else "tokens")
 
     async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
         """Note a use of a token, and count it if its uses are limited. Return whether the use is

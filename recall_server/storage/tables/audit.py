@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain import audit
-from recall_server.domain.audit import START, AuditEntry, Head, Link, Outcome
+from recall_server.domain.audit import START, AccessCount, AuditEntry, Head, Link, Outcome
 from recall_server.domain.errors import NamespaceNotFound, Unauthenticated
 from recall_server.domain.extraction import Usage
 from recall_server.domain.ids import Namespace, is_ours
 from recall_server.domain.permissions import LATEST, Bearer
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, reader
+from recall_server.storage.driver import Document, Row, accesses, reader
 
 SALT_BYTES = 16
 NAMESPACES_AT_ONCE = 500
@@ -120,6 +120,16 @@ class Audit(BoundTable):
         """
         if entries:
             await self._append(await self._locked_head(None, asks=False), entries)
+
+    async def count_accesses(
+        self, memories: Sequence[AccessCount], turns: Sequence[AccessCount]
+    ) -> None:
+        """Add to the access counts of memories and turns. On Postgres rows locked by another
+        transaction are skipped.
+        """
+        for table, counts in (("memories", memories), ("turns", turns)):
+            if counts:
+                await self._bound.send(f"count_accesses_of_{table}", counts=accesses(counts))
 
     async def written(self, ids: Iterable[str]) -> set[str]:
         """Return the ids of those of these records that are in the audit log."""
@@ -245,12 +255,9 @@ class Audit(BoundTable):
         return self._namespaces("audits_to_cut", before=before)
 
     async def newest(self, limit: int) -> list[AuditRecord]:
-        """Return the newest records of this namespace, newest first, without details."""
-        return await self._all(_record, "records", limit=limit)
-
-    async def newest_of_all(self, limit: int) -> list[AuditRecord]:
-        """Return the newest records of all namespaces, newest first, without details."""
-        return await self._all(_record, "all_records", limit=limit)
+        """Return the newest records of the namespace, or of all, newest first, without details."""
+        query = "all_records" if self._bound.namespace is None else "records"
+        return await self._all(_record, query, limit=limit)
 
     async def page(self, wanted: Filter, before: int, limit: int) -> list[AuditRecord]:
         """Return the chained records before `before` that meet the conditions, newest first."""

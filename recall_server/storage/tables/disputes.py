@@ -1,5 +1,5 @@
-"""The tables of disputes and of proposals, which wait for an answer, of decisions about memories,
-and of relations between them.
+"""The tables of what waits for an answer: disputes, proposals, and turns in quarantine; of
+decisions about memories, and of relations between them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from recall_server.domain.audit import OPERATOR
+from recall_server.domain.episode import Citation, episode_of
 from recall_server.domain.memory import Status, before
-from recall_server.domain.memory_event import EventKind, Histories
+from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.plan import Decision, Proposal, Relation, RelationKind, Resolution
+from recall_server.domain.security.screening import Decided, Held, Place, Suspect
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Row, grouped, moment, reader
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    grouped,
+    moment,
+    moment_or_none,
+    reader,
+    span,
+)
 from recall_server.storage.tables.memory_events import MemoryEvents
 
 # How many decisions are read: a trusted memory may have one for each claim against it.
@@ -40,8 +51,7 @@ class Disputes(BoundTable):
         marked = await self._bound.fetch(
             "mark_disputed", ids=ids, before=[*before(Status.DISPUTED), Status.DISPUTED]
         )
-        for one in ids:
-            self._bound.note(one, EventKind.DISPUTED, now, reason=question_id)
+        self._bound.note_each(ids, EventKind.DISPUTED, now, reason=question_id)
         self._bound.tell(WebhookKind.CONFLICT_OPENED, question_id, now)
         await self._bound.many(
             "open_dispute",
@@ -63,8 +73,7 @@ class Disputes(BoundTable):
         if ids:
             self._bound.tell(WebhookKind.CONFLICT_SETTLED, question_id, now)
             await self._bound.send("believe_undisputed", ids=ids)
-            for one in ids:
-                self._bound.note(one, EventKind.SETTLED, now, reason=question_id)
+            self._bound.note_each(ids, EventKind.SETTLED, now, reason=question_id)
         return bool(ids)
 
     async def undo(self, disputes: Mapping[str, bool], now: datetime) -> None:
@@ -95,10 +104,6 @@ class Disputes(BoundTable):
     async def ended(self) -> list[str]:
         """Return the open disputes of which one whole side is not believed any more."""
         return await self._column("question_id", "ended_disputes")
-
-    async def members(self, question_id: str) -> list[str]:
-        """Return the memories that a dispute, open or settled, is about."""
-        return await self._column("memory_id", "dispute_members", question_id=question_id)
 
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """Return the memories that contradict each of these in disputes that are open at the moment
@@ -214,8 +219,7 @@ class Relations(BoundTable):
 
     def undone(self, memory_ids: Sequence[str], change_id: str, now: datetime) -> None:
         """Note that a change was undone that only stated relations of these memories."""
-        for one in memory_ids:
-            self._bound.note(one, EventKind.UNDONE, now, reason=change_id)
+        self._bound.note_each(memory_ids, EventKind.UNDONE, now, reason=change_id)
 
 
 def _key(one: Relation) -> tuple[str, str, RelationKind]:
@@ -245,9 +249,8 @@ class Proposals(BoundTable):
         """Answer a proposal with other words. Return False if it is not open. The memories that it
         would have added stay as they are: their events tell an undo to reopen it.
         """
-        proposal = await self.get(proposal_id)
-        for one in proposal.new if proposal else ():
-            self._bound.note(one, EventKind.SETTLED, now, reason=proposal_id)
+        if proposal := await self.get(proposal_id):
+            self._bound.note_each(proposal.new, EventKind.SETTLED, now, reason=proposal_id)
         return await self.close(proposal_id, "edit", by, now)
 
     async def withdraw(self, memory_ids: Sequence[str], now: datetime) -> None:
@@ -294,11 +297,95 @@ class Proposals(BoundTable):
 
 
 def _proposals(rows: Sequence[Row]) -> list[Proposal]:
-    return [_proposal(list(of_one)) for _, of_one in groupby(rows, key=lambda row: row["id"])]
+    found = []
+    for _, of_one in groupby(rows, key=lambda row: row["id"]):
+        first, *others = of_one
+        sides = grouped((row["side"], row["memory_id"]) for row in (first, *others))
+        found.append(_proposal({**first, "new": sides.get("new"), "targets": sides.get("target")}))
+    return found
 
 
-def _proposal(rows: Sequence[Row]) -> Proposal:
-    new, targets = (
-        tuple(row["memory_id"] for row in rows if row["side"] == side) for side in ("new", "target")
-    )
-    return reader(Proposal, new=lambda _: new, targets=lambda _: targets)(rows[0])
+_proposal = reader(Proposal)
+
+
+class Quarantine(BoundTable):
+    """Turns that are held back. Each is decided about once."""
+
+    async def hold(
+        self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
+    ) -> None:
+        """Store why turns of an episode are hidden. `reasons`: by the id of the turn."""
+        # Thousands may have the same reasons.
+        alike = grouped((tuple(why), item_id) for item_id, why in reasons.items())
+        for why, ids in alike.items():
+            document_ = Document(list(why))
+            await self._bound.send("hold_turns", ids=ids, reasons=document_, held_at=at)
+            reason = ",".join(sorted(why))
+            for item_id in ids:
+                self._bound.note(
+                    item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
+                )
+
+    async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
+        """Return the suspects in this state with their words, newest first."""
+        given = {"state": state, "limit": limit, "offset": offset}
+        return await self._all(_suspect, "quarantined", **given)
+
+    async def count(self, state: Held) -> int:
+        return await self._int("turns", "quarantined_count", state=state)
+
+    async def place(self, item_id: str) -> Place | None:
+        return await self._first(_place, "quarantined_turn", item_id=item_id)
+
+    async def decide(self, item_id: str, state: Held, by: str, at: datetime) -> bool:
+        rows = await self._bound.fetch(
+            "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
+        )
+        # The event of a release is noted when the turn is shown (`Episodes.show`).
+        if rows and state is Held.REJECTED:
+            self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
+        return bool(rows)
+
+    async def undo(self, decided: Mapping[str, MemoryEvent | None]) -> None:
+        """Set turns back to the states that these events left; None: it was not in quarantine."""
+        before = {i: (_HELD[one.kind], one) for i, one in decided.items() if one is not None}
+        await self._bound.many(
+            "undo_decision",
+            [
+                {
+                    "item_id": item_id,
+                    "episode_id": episode_of(item_id),
+                    "reasons": Document([one.reason]),
+                    "state": held,
+                    "at": one.at,
+                    "decided_by": None if held is Held.HELD else one.accessor or OPERATOR,
+                    "decided_at": None if held is Held.HELD else one.at,
+                }
+                for item_id, (held, one) in before.items()
+            ],
+        )
+        hidden = [i for i, (held, _) in before.items() if held is not Held.RELEASED]
+        for query, ids in (
+            ("undo_holds", [i for i in decided if i not in before]),
+            ("open_turns", [i for i in decided if i not in hidden]),
+            ("hide_turns", hidden),
+        ):
+            if ids:
+                await self._bound.send(query, ids=ids)
+
+
+_HELD = {
+    EventKind.QUARANTINED: Held.HELD,
+    EventKind.RELEASED: Held.RELEASED,
+    EventKind.REJECTED: Held.REJECTED,
+}
+
+
+def _held(row: Row) -> Citation:
+    said_at = moment_or_none(row["said_at"])
+    return Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at)
+
+
+_decided = reader(Decided, by="decided_by", at="decided_at")
+_place = reader(Place, decided=_decided)
+_suspect = reader(Suspect, citation=_held, decided=_decided, client="source")

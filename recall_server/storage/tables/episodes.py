@@ -1,27 +1,25 @@
-"""The tables of texts: episodes, their turns, and turns in quarantine."""
+"""The tables of texts: episodes and their turns; and passages and memories as search shows them."""
 
-import asyncio
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.audit import OPERATOR, AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
-from recall_server.domain.memory import importance
-from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.memory import MemoryType, Status, importance
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
-from recall_server.domain.security.screening import Decided, Held, Place, Suspect
 from recall_server.domain.text.passages import visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
     Row,
-    accesses,
+    apart,
+    cited,
     document,
     grouped,
     moment,
@@ -44,6 +42,9 @@ class Receipt:
     episode_id: str
     job_id: str
     request_digest: str
+
+
+_receipt = reader(Receipt, episode_id="id")
 
 
 def intact(row: Row) -> str:
@@ -105,10 +106,8 @@ class Episodes(BoundTable):
 
     async def _add_turns(self, episode: Episode, rows: TurnRows | None) -> None:
         self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
-        if rows is None and len(episode.text) > INLINE_CHARS_MAX:
-            rows = await asyncio.to_thread(turn_rows, episode)
-        elif rows is None:
-            rows = turn_rows(episode)
+        if rows is None:
+            rows = await apart(len(episode.text) > INLINE_CHARS_MAX, turn_rows, episode)
         await self._bound.send("add_turns_of_text", episode_id=episode.id, turns=rows)
 
     async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
@@ -128,10 +127,6 @@ class Episodes(BoundTable):
             await return_quota(self._bound, -more)
         self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
 
-    async def memories_from(self, episode_id: str) -> list[str]:
-        """Return the ids of the memories that cite a text first, in any state."""
-        return await self._column("id", "memories_from_episode", id=episode_id)
-
     async def relabel_memories(
         self, episode_id: str, ids: Sequence[str], now: datetime
     ) -> list[str]:
@@ -142,10 +137,8 @@ class Episodes(BoundTable):
         rows = await self._bound.fetch("memories_to_relabel", **given)
         (text,) = await self._bound.fetch("labels_of_episode", id=episode_id) or [{}]
         labels = {name: one and Document(document(one)) for name, one in text.items()}
-        alike: dict[int, list[str]] = {}
-        for row in rows:
-            alike.setdefault(label_bytes({**row, **labels}), []).append(row["id"])
-            self._bound.note(row["id"], EventKind.RELABELLED, now)
+        alike = grouped((label_bytes({**row, **labels}), row["id"]) for row in rows)
+        self._bound.note_each((row["id"] for row in rows), EventKind.RELABELLED, now)
         for size, some in alike.items():
             await self._bound.send("relabel_memories", id=episode_id, ids=some, stored_bytes=size)
         more = sum(size * len(some) for size, some in alike.items())
@@ -163,8 +156,7 @@ class Episodes(BoundTable):
 
     async def receipt(self, key: str) -> Receipt | None:
         """Return the answer to the request that used `key`, if there was one."""
-        receipt = reader(Receipt, episode_id="id")
-        return await self._first(receipt, "episode_by_key", idempotency_key=key)
+        return await self._first(_receipt, "episode_by_key", idempotency_key=key)
 
     async def get(self, episode_id: str) -> Episode | None:
         found = await self.several([episode_id])
@@ -176,10 +168,10 @@ class Episodes(BoundTable):
         if not rows:
             return []
         said = await self._bound.fetch("turns_of_episodes", ids=list(episode_ids))
-        turns = await asyncio.to_thread(_turns, said) if len(said) > INLINE_MAX else _turns(said)
+        turns = await apart(len(said) > INLINE_MAX, _turns, said)
         forgotten = await self.forgotten_words(episode_ids)
         return [
-            _episode(row, tuple(turns.get(row["id"], ())), forgotten.get(row["id"], ()))
+            _episode({**row, "turns": turns.get(row["id"]), "forgotten": forgotten.get(row["id"])})
             for row in rows
         ]
 
@@ -205,12 +197,17 @@ class Episodes(BoundTable):
         )
         ids = [row["id"] for row in rows]
         forgotten = await self.forgotten_words(ids)
-        hidden = _spans(await self._by_ids("hidden_words", ids))
-        found = [
-            _episode(row, (), (*forgotten.get(row["id"], ()), *hidden.get(row["id"], ())))
-            for row in rows
-        ]
-        return [(one, visible(one.text, 0, one.forgotten)) for one in found]
+        hidden = await self.hidden_words(ids)
+        found = []
+        for row in rows:
+            unread = (*forgotten.get(row["id"], ()), *hidden.get(row["id"], ()))
+            one = _episode({**row, "turns": None, "forgotten": unread})
+            found.append((one, visible(one.text, 0, unread)))
+        return found
+
+    async def hidden_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
+        """Return the spans of the hidden turns of these episodes."""
+        return _spans(await self._by_ids("hidden_words", episode_ids))
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """Return the spans of the forgotten words of these episodes."""
@@ -235,13 +232,7 @@ class Episodes(BoundTable):
         await self._bound.many(
             "forget_words",
             [
-                {
-                    "item_id": item_id,
-                    "episode_id": one.episode_id,
-                    "span_start": one.span.start,
-                    "span_end": one.span.end,
-                    "now": now,
-                }
+                {"item_id": item_id, "now": now, **cited(one)}
                 for item_id, of_item in words.items()
                 for one in of_item
             ],
@@ -309,13 +300,6 @@ class Episodes(BoundTable):
             ids = {row["episode_id"] for row in rows}
         return await self.forgotten_words(ids) if ids else {}
 
-    async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
-        """Add to the access counts of turns. On Postgres rows locked by another transaction are
-        skipped.
-        """
-        if counts:
-            await self._bound.send("count_accesses_of_turns", counts=accesses(counts))
-
 
 def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
     """Return those items that were true then, as they were true; with None, all as they are."""
@@ -324,57 +308,28 @@ def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
     return [then for one in items if (then := one.as_of(at)) is not None]
 
 
-_source = reader(
-    Source,
-    client="source",
-    app="source_app",
-    model="source_model",
-    description="source_description",
-)
-
-
-def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Episode:
-    return Episode(
-        id=row["id"],
-        text=intact(row),
-        topic=row["topic"],
-        occurred_at=moment(row["occurred_at"]),
-        recorded_at=moment(row["recorded_at"]),
-        content_hash=row["content_hash"],
-        job_id=row["job_id"],
-        source=_source(row),
-        turns=turns,
-        container=row["container"],
-        kept_as=row["kept_as"],
-        forgotten=tuple(forgotten),
-        expires_at=moment_or_none(row["expired_at"]),
-    )
+# The columns of a source that have other names than its fields.
+_NAMED = {
+    "client": "source",
+    "app": "source_app",
+    "model": "source_model",
+    "description": "source_description",
+}
+_source = reader(Source, **_NAMED)
+# `turns` and `forgotten` come from other tables.
+_episode = reader(Episode, text=intact, source=_source, expires_at="expired_at")
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
+    fields = vars(episode)
+    names = ("id", "job_id", "text", "content_hash", "topic", "kept_as", "container")
     row = {
-        "id": episode.id,
+        **{name: fields[name] for name in (*names, "occurred_at", "recorded_at")},
+        **{_NAMED.get(name, name): label for name, label in vars(episode.source).items()},
+        **labels_of(episode.source),
         "idempotency_key": key,
         "request_digest": digest,
-        "job_id": episode.job_id,
-        "text": episode.text,
-        "content_hash": episode.content_hash,
-        "topic": episode.topic,
-        "name": episode.source.name,
-        "session_id": episode.source.session_id,
-        "agent_id": episode.source.agent_id,
-        "group_id": episode.source.group_id,
-        "source": episode.source.client,
-        "source_app": episode.source.app,
-        "source_model": episode.source.model,
-        "source_description": episode.source.description,
-        "trace_id": episode.source.trace_id,
-        **labels_of(episode.source),
-        "kept_as": episode.kept_as,
-        "occurred_at": episode.occurred_at,
-        "recorded_at": episode.recorded_at,
         "expired_at": episode.expires_at,
-        "container": episode.container,
     }
     return row | {"stored_bytes": bytes_of(row.values())}
 
@@ -477,84 +432,35 @@ def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
     )
 
 
-class Quarantine(BoundTable):
-    """Turns that are held back. Each is decided about once."""
-
-    async def hold(
-        self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
-    ) -> None:
-        """Store why turns of an episode are hidden. `reasons`: by the id of the turn."""
-        # Thousands may have the same reasons.
-        alike = grouped((tuple(why), item_id) for item_id, why in reasons.items())
-        for why, ids in alike.items():
-            document_ = Document(list(why))
-            await self._bound.send("hold_turns", ids=ids, reasons=document_, held_at=at)
-            reason = ",".join(sorted(why))
-            for item_id in ids:
-                self._bound.note(
-                    item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
-                )
-
-    async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
-        """Return the suspects in this state with their words, newest first."""
-        given = {"state": state, "limit": limit, "offset": offset}
-        return await self._all(_suspect, "quarantined", **given)
-
-    async def count(self, state: Held) -> int:
-        return await self._int("turns", "quarantined_count", state=state)
-
-    async def place(self, item_id: str) -> Place | None:
-        return await self._first(_place, "quarantined_turn", item_id=item_id)
-
-    async def decide(self, item_id: str, state: Held, by: str, at: datetime) -> bool:
-        rows = await self._bound.fetch(
-            "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
-        )
-        # The event of a release is noted when the turn is shown (`Episodes.show`).
-        if rows and state is Held.REJECTED:
-            self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
-        return bool(rows)
-
-    async def undo(self, decided: Mapping[str, MemoryEvent | None]) -> None:
-        """Set turns back to the states that these events left; None: it was not in quarantine."""
-        before = {i: (_HELD[one.kind], one) for i, one in decided.items() if one is not None}
-        await self._bound.many(
-            "undo_decision",
-            [
-                {
-                    "item_id": item_id,
-                    "episode_id": episode_of(item_id),
-                    "reasons": Document([one.reason]),
-                    "state": held,
-                    "at": one.at,
-                    "decided_by": None if held is Held.HELD else one.accessor or OPERATOR,
-                    "decided_at": None if held is Held.HELD else one.at,
-                }
-                for item_id, (held, one) in before.items()
-            ],
-        )
-        hidden = [i for i, (held, _) in before.items() if held is not Held.RELEASED]
-        for query, ids in (
-            ("undo_holds", [i for i in decided if i not in before]),
-            ("open_turns", [i for i in decided if i not in hidden]),
-            ("hide_turns", hidden),
-        ):
-            if ids:
-                await self._bound.send(query, ids=ids)
-
-
-_HELD = {
-    EventKind.QUARANTINED: Held.HELD,
-    EventKind.RELEASED: Held.RELEASED,
-    EventKind.REJECTED: Held.REJECTED,
-}
-
-
-def _held(row: Row) -> Citation:
-    said_at = moment_or_none(row["said_at"])
-    return Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at)
-
-
-_decided = reader(Decided, by="decided_by", at="decided_at")
-_place = reader(Place, decided=_decided)
-_suspect = reader(Suspect, citation=_held, decided=_decided, client="source")
+def memory_item(row: Row, forgotten: Sequence[Span]) -> Item:
+    """Return the memory of a row, without the forgotten words of its episode."""
+    cited = span(row)
+    return Item(
+        id=row["id"],
+        kind=ItemKind.MEMORY,
+        text=row["text"],
+        topic=row["topic"],
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=moment(row["valid_from"]),
+        citation=Citation(
+            row["episode_id"],
+            cited,
+            visible(row["cited"], cited.start, forgotten),
+            row["speaker"],
+            moment(row["said_at"]),
+        ),
+        quote=visible(row["quote"] or "", row["quote_start"] or 0, forgotten),
+        importance=row["importance"],
+        access_count=row["access_count"],
+        type=MemoryType(row["type"]),
+        attribute=row["attribute"],
+        container=row["container"],
+        tags=tags(row),
+        metadata=metadata(row),
+        superseded_by=row["superseded_by"],
+        valid_until=moment_or_none(row["valid_until"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        agent_id=row["agent_id"],
+        disputed=row["status"] == Status.DISPUTED,
+        unreconciled=bool(row["unreconciled"]),
+    )

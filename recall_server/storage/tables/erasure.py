@@ -13,12 +13,21 @@ from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory_event import EventKind
+from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, Row, batches, document, grouped, reader
-from recall_server.storage.tables import registry
+from recall_server.storage.driver import (
+    Document,
+    Failure,
+    Row,
+    batches,
+    document,
+    fitting,
+    grouped,
+    reader,
+)
+from recall_server.storage.tables import Part
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
-from recall_server.storage.tables.registry import Part
 
 # The kind of the job that continues an erasure after its call has ended.
 PURGE = "purge"
@@ -56,9 +65,7 @@ class Hold(NamedTuple):
 class Erasures(BoundTable):
     """Erasures and what they change. Deleting and redacting need an erasing transaction."""
 
-    async def begin(
-        self, erasure_id: str, kind: Kind, by: str, claims: Mapping[str, Any], now: datetime
-    ) -> None:
+    async def begin(self, erasure_id: str, kind: Kind, by: str, now: datetime) -> None:
         """Add an erasure. Until it has ended, texts may be redacted."""
         await self._bound.send(
             "begin_erasure",
@@ -66,7 +73,7 @@ class Erasures(BoundTable):
             kind=kind,
             requested_by=by,
             now=now,
-            claims=Document(dict(claims)),
+            claims=Document({}),
         )
 
     async def settle(
@@ -376,13 +383,6 @@ _LOST["erase_epoch"] = 0
 class ErasureScan(BoundTable):
     """Reads what an erasure looks at. It works without a shared transaction too."""
 
-    async def moment(self) -> tuple[int, int]:
-        """Return the erase epoch, which each erasure in the namespace raises, and the number of the
-        last event of the namespace.
-        """
-        rows = await self._bound.fetch("erase_epoch")
-        return (int(rows[0]["erase_epoch"]), int(rows[0]["last_event"])) if rows else (0, 0)
-
     async def relabelled(self, after: int) -> set[str]:
         """Return the texts and memories that were relabelled after the event of this number."""
         return set(await self._column("item_id", "relabelled_after", seq=after))
@@ -476,14 +476,8 @@ class ErasureScan(BoundTable):
         """Return the first of these episodes that have at most `rows_max` rows together, with their
         turns and citations; at least one.
         """
-        found: list[str] = []
-        rows = 0
-        for row in await self._bound.fetch("rows_of_episodes", ids=sorted(episode_ids)):
-            rows += int(row["rows"]) + 1
-            if found and rows > rows_max:
-                break
-            found.append(row["id"])
-        return found
+        rows = await self._bound.fetch("rows_of_episodes", ids=sorted(episode_ids))
+        return fitting(((row["id"], int(row["rows"]) + 1) for row in rows), rows_max)
 
     async def size(self, container: str) -> dict[str, int]:
         """Return the number of rows of a container, by table."""
@@ -538,16 +532,14 @@ class Sources(BoundTable):
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these superseded memories active again, as if nothing had superseded them."""
         await self._bound.send("believe_again", ids=sorted(memory_ids))
-        for one in memory_ids:
-            self._bound.note(one, EventKind.RESTORED, now)
+        self._bound.note_each(memory_ids, EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
         """Set for each memory another one that supersedes it."""
         await self._bound.many(
             "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
         )
-        for one in links:
-            self._bound.note(one, EventKind.SUPERSEDED, now)
+        self._bound.note_each(links, EventKind.SUPERSEDED, now)
 
     async def forget_citations(self, rows: Sequence[Row], now: datetime) -> None:
         place = ("position", "episode_id", "span_start", "span_end")
@@ -571,8 +563,7 @@ class Sources(BoundTable):
         events stay.
         """
         await self._bound.send("quarantine_memories", ids=sorted(memory_ids), now=now)
-        for one in memory_ids:
-            self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
+        self._bound.note_each(memory_ids, EventKind.QUARANTINED, now, reason=reason)
 
     async def turns_to_reject(self, episode_ids: Collection[str]) -> Sequence[Row]:
         """Return those turns of these texts that `reject` hides, each with its text and span."""

@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recall_server.domain.episode import Span, turn_id
+from recall_server.domain.episode import turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind
+from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, grouped, moment_or_none, span
-from recall_server.storage.tables import registry
+from recall_server.storage.driver import Document, Row, document, grouped, moment_or_none
 from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
-from recall_server.storage.tables.new_memory import keys_of
+from recall_server.storage.tables.memories import keys_of
 
 # Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.
 PAGE = 200
@@ -34,10 +34,6 @@ class ExportTable(BoundTable):
 
     async def exists(self) -> bool:
         return bool(await self._bound.fetch("has_namespace"))
-
-    async def make(self, now: datetime) -> None:
-        """Create the namespace, if it is new."""
-        await self._bound.send("add_namespace", now=now)
 
     async def episodes(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_episodes", PAGE_OF_TEXTS):
@@ -105,11 +101,6 @@ class ExportTable(BoundTable):
         rows = await self._bound.fetch("lengths_of_episodes", ids=list(episode_ids))
         return {row["id"]: int(row["chars"]) for row in rows}
 
-    async def hidden(self, episode_ids: Iterable[str]) -> dict[str, list[Span]]:
-        """Return the hidden turns of these episodes."""
-        rows = await self._bound.fetch("hidden_turns", ids=list(episode_ids))
-        return grouped((row["episode_id"], span(row)) for row in rows)
-
     async def add_episode(self, episode: Episode, now: datetime) -> None:
         """Add the episode with its turns, and its extraction job if that was not done. Raises
         `QuotaExceeded`.
@@ -174,14 +165,6 @@ class ExportTable(BoundTable):
         entry = registry.BY_NAME[table]
         names = (*entry.key, *(name for name, _ in entry.fields), *entry.derived)
         return entry.stored({name: row[name] for name in names})
-
-    async def without_vectors(self, model: str, after: int) -> tuple[set[str], int]:
-        """Read a page of findable items after the slot `after`. Return the episodes with an item
-        that has no vector of the model, and the last slot (0 if the page is empty).
-        """
-        rows = await self._bound.fetch("items_and_vectors", model=model, after=after, limit=PAGE)
-        bare = {row["episode_id"] for row in rows if row["embedded"] is None}
-        return bare, rows[-1]["slot"] if rows else 0
 
 
 def _record(table: str, row: Row) -> dict[str, Any]:

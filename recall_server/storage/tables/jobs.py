@@ -12,7 +12,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.task import Job, JobProgress, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment_or_none, reader
+from recall_server.storage.driver import Document, document, moment_or_none, reader
 
 PUSH = "push"
 """The kind of a delivery of a push."""
@@ -238,17 +238,14 @@ class Jobs(BoundTable):
             self._bound.note_due(now, pushes=False)
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
-        """Return how many jobs of each kind are queued, running, given up or to be done again. With
-        a limited access scope, only jobs about its texts count.
+        """Return how many jobs of each kind are queued, running, given up or to be done again, of
+        the namespace or of all. With a limited access scope, only jobs about its texts count.
         """
-        everything = self._bound.access_scope.everything
-        return _counts(
-            await self._bound.fetch("job_counts" if everything else "job_counts_in_reach")
-        )
-
-    async def all_counts(self) -> dict[tuple[str, JobState], int]:
-        """Return the same for all namespaces."""
-        return _counts(await self._bound.fetch("all_job_counts"))
+        query = "all_job_counts" if self._bound.namespace is None else "job_counts"
+        if not self._bound.access_scope.everything:
+            query = "job_counts_in_reach"
+        rows = await self._bound.fetch(query)
+        return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
 
     async def oldest_due(self, now: datetime) -> datetime | None:
         """Return since when the job that has waited longest is due; None if none is due."""
@@ -272,17 +269,11 @@ class Jobs(BoundTable):
 
     async def of_text(self, job_id: str) -> TextJob | None:
         """Return a job about a text that is within the access scope."""
-        text_job = reader(TextJob, attempts="attempt", refused=_all_refused)
-        return await self._first(text_job, "job_of_text", id=job_id)
+        return await self._first(_text_job, "job_of_text", id=job_id)
 
     async def of_run(self, run_id: str, kind: str) -> list[JobProgress]:
         """Return the jobs that are the pages of one piece of work, the first page first."""
-        progress = reader(JobProgress, attempts="attempt")
-        return await self._all(progress, "jobs_of_run", run_id=run_id, kind=kind)
-
-
-def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
-    return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
+        return await self._all(_progress, "jobs_of_run", run_id=run_id, kind=kind)
 
 
 _job = reader(Job)
@@ -299,5 +290,9 @@ def _refused(reason: str, type_: str | None, start: int | None, end: int | None)
     return Refused(Refusal(reason), MemoryType(type_) if type_ else None, span)
 
 
-def _all_refused(row: Row) -> tuple[Refused, ...]:
-    return tuple(_refused(*one) for one in document(row["refused"]) or ())
+_text_job = reader(
+    TextJob,
+    attempts="attempt",
+    refused=lambda row: tuple(_refused(*one) for one in document(row["refused"]) or ()),
+)
+_progress = reader(JobProgress, attempts="attempt")

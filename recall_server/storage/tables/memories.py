@@ -1,16 +1,16 @@
-"""The tables of memories and of their citations."""
+"""The tables of memories and of their citations; and the rows of a memory to be added, which
+need no database.
+"""
 
-import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from recall_server.domain import record
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
-from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Citation, Source, Span
+from recall_server.domain.episode import Citation, Source
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import (
     BELIEVED,
@@ -27,29 +27,84 @@ from recall_server.domain.memory import (
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import PRESENT, passed
 from recall_server.domain.permissions import LATEST
-from recall_server.domain.query import Item, ItemKind
+from recall_server.domain.query import Item
+from recall_server.domain.record import Recorded
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
-from recall_server.domain.text.passages import visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
     Row,
-    accesses,
+    apart,
+    cited,
     fact,
     grouped,
     moment,
-    moment_or_none,
     reader,
     span,
 )
+from recall_server.storage.tables.access import label_bytes
 from recall_server.storage.tables.episodes import (
     Episodes,
+    labels_of,
+    memory_item,
     metadata,
     passages_of,
     tags,
     true_at,
 )
-from recall_server.storage.tables.new_memory import NewMemory, citation_row
+
+_NO_FACT = {"entity": None, "attribute": None, "value": None, "negated": False}
+
+
+@dataclass(frozen=True)
+class NewMemory:
+    """The rows of a memory to be added, and what its event records of it. It may be computed ahead
+    of the transaction.
+    """
+
+    row: Mapping[str, Any]
+    citations: Sequence[Mapping[str, Any]]
+    recorded: Recorded
+    reason: str
+
+    @classmethod
+    def made_of(cls, memory: Memory, reason: str = "", also: Iterable[Citation] = ()) -> Self:
+        """`also`: further citations."""
+        known, source = memory.fact, memory.source
+        row: dict[str, Any] = {
+            **vars(memory),
+            **(vars(known) if known else _NO_FACT),
+            **keys_of(*((known.entity, known.attribute, known.value) if known else (None,) * 3)),
+            "session_id": source.session_id,
+            "agent_id": source.agent_id,
+            **labels_of(source),
+        }
+        row["stored_bytes"] = label_bytes(row)
+        citations = [memory.citation, *also]
+        recorded = Recorded()
+        recorded.add(row)
+        recorded.citations += map(record.cited, citations)
+        cites = [{"memory_id": memory.id, **cited(one)} for one in citations]
+        return cls(row, cites, recorded, reason)
+
+    @property
+    def id(self) -> str:
+        return str(self.row["id"])
+
+    def dated(self, memory: Memory) -> Self:
+        """Return the rows with the dates of this memory, which is the same one."""
+        dates = {"recorded_at": memory.recorded_at, "retired_at": memory.retired_at}
+        return replace(self, row={**self.row, **dates})
+
+
+def keys_of(entity: str | None, attribute: str | None, value: str | None) -> dict[str, str | None]:
+    """Return the columns by which facts are found: none without a fact."""
+    return {
+        "entity_key": None if entity is None else normal_entity(entity),
+        "attribute_key": None if attribute is None else normal_attribute(attribute),
+        "value_key": None if value is None else value_key(value),
+    }
+
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
@@ -76,7 +131,7 @@ class Memories(BoundTable):
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         self._bound.record(memory_id).citations.append(record.cited(citation))
-        await self._bound.send("add_citation", **citation_row(memory_id, citation))
+        await self._bound.send("add_citation", memory_id=memory_id, **cited(citation))
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
@@ -94,7 +149,6 @@ class Memories(BoundTable):
         counts: bool,
         until: datetime | None,
         superseded: bool = False,
-        reason: str = "",
     ) -> None:
         """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
         lasts at least `until` (None: for ever). Raises `Stale` if it is no longer active, or not
@@ -109,7 +163,7 @@ class Memories(BoundTable):
             await self._bound.send("relabel_documents", ids=[memory_id])
         if citation is not None:
             await self.cite(memory_id, citation)
-        self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)
+        self._bound.note(memory_id, EventKind.REINFORCED, now)
 
     async def repetitions(self, ids: Sequence[str]) -> list[tuple[str, Repetition]]:
         """Return the citations of these memories after the first, in the order in which their words
@@ -123,9 +177,7 @@ class Memories(BoundTable):
         of several speakers it is the least trusted one.
         """
         rows = await self._bound.fetch("witnesses", ids=list(ids))
-        if len(rows) > RELATED_MAX:
-            return await asyncio.to_thread(_witnesses, rows)
-        return _witnesses(rows)
+        return await apart(len(rows) > RELATED_MAX, _witnesses, rows)
 
     async def retire(
         self,
@@ -144,8 +196,7 @@ class Memories(BoundTable):
             await self._bound.expect("retire_memories", Stale, **given)
         elif len(await self._bound.fetch("retire_memories", **given)) < len(ids):
             raise Stale
-        for memory_id in ids:
-            self._bound.note(memory_id, EventKind(status), now, reason=reason)
+        self._bound.note_each(ids, EventKind(status), now, reason=reason)
 
     async def end_earlier(
         self, memory_id: str, by: str, valid_until: datetime, now: datetime, *, reason: str
@@ -168,15 +219,13 @@ class Memories(BoundTable):
     async def expire(self, ids: Sequence[str], now: datetime) -> None:
         """Expire memories whose time is over."""
         await self._bound.send("expire_memories", ids=ids, now=now)
-        for memory_id in ids:
-            self._bound.note(memory_id, EventKind.EXPIRED, now)
+        self._bound.note_each(ids, EventKind.EXPIRED, now)
 
     async def forget(self, ids: Sequence[str], now: datetime) -> None:
         """Forget memories. Raises `Stale` if the states of all of them do not allow it."""
         given = {"ids": ids, "now": now, "before": before(Status.FORGOTTEN)}
         await self._bound.expect("forget_memories", Stale, **given)
-        for memory_id in ids:
-            self._bound.note(memory_id, EventKind.FORGOTTEN, now)
+        self._bound.note_each(ids, EventKind.FORGOTTEN, now)
 
     async def restore(self, memory: Memory, now: datetime) -> None:
         """Set a forgotten or quarantined memory to this state. Raises `Stale` if it is neither."""
@@ -201,8 +250,8 @@ class Memories(BoundTable):
             await self._bound.send("undo_added_memories", ids=added, now=now)
         await self.mend(states)
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
-        cited = {one.memory_id for one in reversals if one.cited}
-        if kept := {one: state.citations for one, state in states.items() if one in cited}:
+        citing = {one.memory_id for one in reversals if one.cited}
+        if kept := {one: state.citations for one, state in states.items() if one in citing}:
             taken = {
                 "kept": Document(kept),
                 "places": [f"{one.memory_id} {at}" for one in reversals for at in one.returned],
@@ -213,13 +262,7 @@ class Memories(BoundTable):
         await self._bound.many(
             "undo_dropped_citation",
             [
-                {
-                    "id": memory_id,
-                    "position": position,
-                    "episode_id": one.episode_id,
-                    "span_start": one.span.start,
-                    "span_end": one.span.end,
-                }
+                {"id": memory_id, "position": position, **cited(one)}
                 for memory_id, _, dropped, *_ in reversals
                 for position, one in dropped
             ],
@@ -335,7 +378,9 @@ class Memories(BoundTable):
         rows = await self._bound.fetch_each(given) if given else {}
         of_memories, of_passages = rows.get("memory_items", ()), rows.get("passage_items", ())
         forgotten = await Episodes(self._bound).forgotten_in([*of_memories, *of_passages])
-        found = {row["id"]: _item(row, forgotten.get(row["episode_id"], ())) for row in of_memories}
+        found = {
+            row["id"]: memory_item(row, forgotten.get(row["episode_id"], ())) for row in of_memories
+        }
         if past.known_at:
             states = await self.states_then(list(found))
             found = {
@@ -361,8 +406,7 @@ class Memories(BoundTable):
 
     async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
         """Return the number of active memories of each type."""
-        rows = await self._bound.fetch("count_of_memories", type=type_, topic=topic)
-        return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
+        return _by_type(await self._bound.fetch("count_of_memories", type=type_, topic=topic))
 
     async def by_status(self) -> Mapping[Status, int]:
         """Return the number of memories in each state, as of the requested moment. This reads all
@@ -396,8 +440,7 @@ class Memories(BoundTable):
         """Return the number of memories of each type as of the requested moment, limited by
         `status` (with `include_expired` the expired ones too), `type_`, `topic` or `unreconciled`.
         """
-        rows = await self._bound.fetch("counts_then", **self._then(**only))
-        return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
+        return _by_type(await self._bound.fetch("counts_then", **self._then(**only)))
 
     def _then(
         self,
@@ -428,7 +471,7 @@ class Memories(BoundTable):
             return found
         states = await self.states_then(list(found))
         return {
-            one: replace(memory, **_stored(states[one]))
+            one: replace(memory, **states[one].fields())
             for one, memory in found.items()
             if one in states
         }
@@ -466,20 +509,12 @@ class Memories(BoundTable):
         )
         return {row["id"]: row["superseded_by"] for row in rows}
 
-    async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
-        """Add to the access counts of memories. On Postgres rows locked by another transaction are
-        skipped.
-        """
-        if counts:
-            await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
-
 
 _ENDS = ("superseded_by", "valid_until", "expires_at")
 
 
-def _stored(state: MemoryState) -> dict[str, Any]:
-    """Return a state as fields of a memory, without its citations, which are rows of their own."""
-    return {name: value for name, value in vars(state).items() if name != "citations"}
+def _by_type(rows: Iterable[Row]) -> dict[MemoryType, int]:
+    return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
 
 def _row(memory_id: str, state: MemoryState) -> list[Any]:
@@ -513,39 +548,6 @@ def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
     return grouped((i, least_trusted(said)) for (i, _), said in sorted(spoken.items()))
 
 
-def _item(row: Row, forgotten: Sequence[Span]) -> Item:
-    cited = span(row)
-    return Item(
-        id=row["id"],
-        kind=ItemKind.MEMORY,
-        text=row["text"],
-        topic=row["topic"],
-        recorded_at=moment(row["recorded_at"]),
-        valid_from=moment(row["valid_from"]),
-        citation=Citation(
-            row["episode_id"],
-            cited,
-            visible(row["cited"], cited.start, forgotten),
-            row["speaker"],
-            moment(row["said_at"]),
-        ),
-        quote=visible(row["quote"] or "", row["quote_start"] or 0, forgotten),
-        importance=row["importance"],
-        access_count=row["access_count"],
-        type=MemoryType(row["type"]),
-        attribute=row["attribute"],
-        container=row["container"],
-        tags=tags(row),
-        metadata=metadata(row),
-        superseded_by=row["superseded_by"],
-        valid_until=moment_or_none(row["valid_until"]),
-        expires_at=moment_or_none(row["expires_at"]),
-        agent_id=row["agent_id"],
-        disputed=row["status"] == Status.DISPUTED,
-        unreconciled=bool(row["unreconciled"]),
-    )
-
-
 def _repetition(row: Row) -> Repetition:
     said_at = moment(row["said_at"])
     cited = Citation(row["episode_id"], span(row), row["quote"], row["speaker"], said_at)
@@ -555,9 +557,7 @@ def _repetition(row: Row) -> Repetition:
 
 async def _made(rows: Sequence[Row]) -> list[Memory]:
     """Return the memories of rows. Thousands are made beside the event loop."""
-    if len(rows) > RELATED_MAX:
-        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
-    return [_memory(row) for row in rows]
+    return await apart(len(rows) > RELATED_MAX, lambda: [_memory(row) for row in rows])
 
 
 def _cited(row: Row) -> Citation:

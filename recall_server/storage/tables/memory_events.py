@@ -3,7 +3,6 @@ its end a transaction writes them with its operation, and queues them for webhoo
 that a rebuild has derived of them so far, with the rows that they are compared with.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from datetime import datetime
@@ -20,6 +19,7 @@ from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import (
     Document,
     Row,
+    apart,
     document,
     grouped,
     moment,
@@ -28,8 +28,7 @@ from recall_server.storage.driver import (
 )
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, label_bytes, take_quota
-from recall_server.storage.tables.memories import state_of
-from recall_server.storage.tables.new_memory import keys_of
+from recall_server.storage.tables.memories import keys_of, state_of
 from recall_server.storage.tables.tasks import WebhookEvent, Webhooks
 
 # Serializing more events than this delays other callers noticeably.
@@ -72,11 +71,8 @@ class MemoryEvents(BoundTable):
         # A short text may have long labels, and many memories.
         bounded = labels > 0 or not AGAIN.isdisjoint(kind for _, kind, _ in noted)
         # This comes first: on SQLite nobody waits before a transaction needs rows.
-        events = (
-            await asyncio.to_thread(_document, noted, self._bound.recorded, answers)
-            if len(noted) > INLINE_MAX
-            else _document(noted, self._bound.recorded, answers)
-        )
+        large = len(noted) > INLINE_MAX
+        events = await apart(large, _document, noted, self._bound.recorded, answers)
         last = await self._number(count, 0 if bounded else size)
         if bounded:
             await take_quota(self._bound, size)
@@ -244,9 +240,7 @@ def _document(
             at = one.at.isoformat(timespec="microseconds")
             found.append([place, kind, at, one.episode_id, reason, one.dropped, *of_item, []])
         found[-1][-1].append(item_id)
-    made = Document(found)
-    _ = made.text
-    return made
+    return Document.written(found)
 
 
 def _dropped(row: Row) -> tuple[tuple[int, Citation], ...]:

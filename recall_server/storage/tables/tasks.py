@@ -2,13 +2,11 @@
 of webhooks: where the events of a namespace are sent, and the events that wait.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from itertools import accumulate
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -27,7 +25,16 @@ from recall_server.domain.task import (
 )
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import ANY, BoundTable
-from recall_server.storage.driver import Document, Row, bearer, document, reader, registered_by
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    apart,
+    bearer,
+    document,
+    fitting,
+    reader,
+    registered_by,
+)
 from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
 
@@ -62,7 +69,7 @@ class TaskTable(BoundTable):
 
     async def add(self, task: Task) -> Task:
         """Store a new task with its first event. Raises `QuotaExceeded`."""
-        written = await _apart(task.large, _written, task, [task.status])
+        written = await apart(task.large, _written, task, [task.status])
         request = _document(Request, task.request)
         task = _counted(task, written, bytes_of([request]))
         await take_quota(self._bound, task.stored_bytes)
@@ -96,7 +103,7 @@ class TaskTable(BoundTable):
         Raises `Stale` if it was changed meanwhile (see `Connection.expect`), and `QuotaExceeded` if
         it grows by more than the quota has left.
         """
-        written = await _apart(task.large, _written, task, happened)
+        written = await apart(task.large, _written, task, happened)
         saved = _counted(task, written, task.request_bytes)
         more = saved.stored_bytes - task.stored_bytes
         if more > SMALL_BYTES:
@@ -114,7 +121,7 @@ class TaskTable(BoundTable):
         """Return the events of the task after `after`, in order."""
         rows = await self._bound.fetch("run_events", run_id=task_id, after=after, limit=limit)
         large = bool(rows) and rows[0]["event_bytes"] > LARGE_BYTES
-        return await _apart(large, lambda: [_event(task_id, row) for row in rows])
+        return await apart(large, lambda: [_event(task_id, row) for row in rows])
 
     async def page(
         self, wanted: Filter, *, after: Cursor | None, limit: int
@@ -166,9 +173,7 @@ def _fitting(rows: Sequence[Row]) -> list[str]:
     """Return the ids of the first of these tasks, as many as `PAGE_BYTES` allow, but at least
     one.
     """
-    sums = accumulate(row["stored_bytes"] for row in rows)
-    fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
-    return fitting or [row["id"] for row in rows[:1]]
+    return fitting(((row["id"], row["stored_bytes"]) for row in rows), PAGE_BYTES)
 
 
 def _filtering(wanted: Filter) -> dict[str, Any]:
@@ -258,20 +263,9 @@ def _read(type_: Any, value: Any) -> Any:
     return None if value is None else _adapter(type_).validate_python(document(value))
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-async def _apart(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a piece of work, in a thread if it is large."""
-    if large:
-        return await asyncio.to_thread(work, *args, **kwargs)
-    return work(*args, **kwargs)
-
-
 async def _tasks(rows: Sequence[Row]) -> list[Task]:
     large = sum(row["stored_bytes"] for row in rows) > LARGE_BYTES
-    return await _apart(large, lambda: [_run(row) for row in rows])
+    return await apart(large, lambda: [_run(row) for row in rows])
 
 
 def _event(task_id: str, row: Row) -> Event:
@@ -352,9 +346,7 @@ class Pushes(BoundTable):
 
     async def remove_held(self, config: PushConfig, holder: str) -> bool:
         """Remove the config that `holder` holds. Return False if it no longer does."""
-        return await self._bound.touched(
-            "remove_held_push", run_id=config.task_id, id=config.id, holder=holder
-        )
+        return await self._bound.touched("remove_held_push", **_held(config, holder))
 
     async def remove_of(self, tokens: Sequence[str]) -> int:
         """Remove the configs that these tokens have set. Return how many."""
@@ -362,9 +354,7 @@ class Pushes(BoundTable):
 
     async def due(self, config: PushConfig, holder: str, seq: int) -> bool:
         """Return whether `holder` holds the config and the event still exists."""
-        return await self._bound.touched(
-            "due_push", run_id=config.task_id, id=config.id, holder=holder, seq=seq
-        )
+        return await self._bound.touched("due_push", **_held(config, holder), seq=seq)
 
     async def clear(self, task_id: str) -> None:
         await self._bound.send("remove_pushes", run_id=task_id)
@@ -404,31 +394,23 @@ class Pushes(BoundTable):
         """Note that the event `seq` has arrived, and hold the config until `until`. After the
         `final` event its secret is deleted. Return False if `holder` no longer holds it.
         """
-        return await self._bound.touched(
-            "advance_push",
-            run_id=config.task_id,
-            id=config.id,
-            holder=holder,
-            seq=seq,
-            final=int(final),
-            until=until,
-        )
+        given = {"seq": seq, "final": int(final), "until": until}
+        return await self._bound.touched("advance_push", **_held(config, holder), **given)
 
     async def release(
         self, config: PushConfig, holder: str, *, rest_until: datetime | None, failed: bool
     ) -> None:
         """Release the config. It cannot be claimed again before `rest_until`."""
-        await self._bound.send(
-            "release_push",
-            run_id=config.task_id,
-            id=config.id,
-            holder=holder,
-            until=rest_until,
-            failed=int(failed),
-        )
+        given = {"until": rest_until, "failed": int(failed)}
+        await self._bound.send("release_push", **_held(config, holder), **given)
 
 
 _config = reader(PushConfig, task_id="run_id", bearer=bearer)
+
+
+def _held(config: PushConfig, holder: str) -> dict[str, Any]:
+    """Return the key of a config as query parameters, with its holder."""
+    return {"run_id": config.task_id, "id": config.id, "holder": holder}
 
 
 @dataclass(frozen=True)

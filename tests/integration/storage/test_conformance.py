@@ -284,7 +284,7 @@ async def test_a_handle_with_a_namespace_refuses_a_query_for_all(store: Store) -
     await enter(store, ALICE)
     async with store.transaction(ALICE, write=False) as tx:
         with pytest.raises(LookupError, match="serves all"):
-            await tx.access.all_tokens()
+            await tx.access.usage()
 
 
 async def test_three_workers_never_claim_the_same_job(store: Store) -> None:
