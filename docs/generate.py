@@ -28,7 +28,7 @@ from recall_server.domain import errors
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.local import clients
 from recall_server.local.clients import CLIENTS, Client
-from recall_server.storage.tables import TABLES, Table
+from recall_server.storage.tables.registry import TABLES, Table
 
 PAGES = Path(__file__).parent / "reference"
 CLIENT_PAGES = Path(__file__).parent / "clients"

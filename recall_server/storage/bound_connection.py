@@ -26,7 +26,6 @@ from recall_server.domain.permissions import (
 )
 from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import WebhookKind
-from recall_server.storage import tables as registry
 from recall_server.storage.driver import (
     Connection,
     Document,
@@ -38,6 +37,7 @@ from recall_server.storage.driver import (
     Statement,
 )
 from recall_server.storage.index.documents import Cache
+from recall_server.storage.tables import registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
 _ACROSS = "-- across namespaces:"

@@ -13,12 +13,12 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Connection, Driver, Engine
 from recall_server.storage.index.documents import Cache
 from recall_server.storage.index.vectors import Findables, Vectors
 from recall_server.storage.index.words import WordIndex
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Rates, Server, Spend, SubjectAliasTable
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.disputes import (

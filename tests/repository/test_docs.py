@@ -14,7 +14,7 @@ from recall_server.api.app import create_app
 from recall_server.api.mcp import Tool
 from recall_server.api.middleware.callers import METADATA_PATHS
 from recall_server.cli.commands import app
-from recall_server.storage.tables import BY_NAME
+from recall_server.storage.tables.registry import BY_NAME
 from tests.support.application import Open
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ DATA = {
         ("recall_server/domain/text/terms.py", word)
         for word in ("hear", "heard", "ring", "strike", "struck", "shelf", "shelves")
     ),
-    ("recall_server/storage/tables/__init__.py", "door"),
+    ("recall_server/storage/tables/registry.py", "door"),
     ("benchmarks/texts.py", "room"),
 }
 LEVELS = {"debug", "info", "warning", "error", "exception"}

@@ -205,7 +205,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
     Breakage(
         "table-not-erased",
         "one table from an erasure",
-        "recall_server.storage.tables:DELETED",
+        "recall_server.storage.tables.registry:DELETED",
         Value("tuple(name for name in original if name != 'quarantine')"),
         (
             "tests/security/test_erasure.py::test_erasing_a_namespace_leaves_no_row_and_no_token[sqlite]",

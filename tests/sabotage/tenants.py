@@ -71,7 +71,7 @@ BREAKAGES = (
     Breakage(
         "export-of-all",
         "the namespace filter of the memories in an export",
-        "recall_server.storage.tables:_exporting",
+        "recall_server.storage.tables.registry:_exporting",
         Replaced(EXPORT_OF_ALL),
         (
             "tests/security/test_export.py::test_it_has_all_of_the_namespace_and_nothing_of_another[sqlite]",

@@ -20,8 +20,8 @@ from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskStat
 from recall_server.services.auth import KINDS, TokenRequest, stands
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.transitions import COUNTED, END, STORED, TASKS_AT_ONCE
-from recall_server.storage import tables as registry
 from recall_server.storage.store import Store
+from recall_server.storage.tables import registry
 from recall_server.storage.tables import tasks as tables
 from recall_server.storage.tables.jobs import Fenced
 from recall_server.storage.tables.tasks import Filter

@@ -22,8 +22,8 @@ from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.derivation import derive
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage import tables as registry
-from recall_server.storage.tables import DELETED
+from recall_server.storage.tables import registry
+from recall_server.storage.tables.registry import DELETED
 from recall_server.storage.tables.tasks import PushConfig
 from tests.support.application import Open
 from tests.support.conversation import (

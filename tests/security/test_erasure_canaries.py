@@ -16,7 +16,7 @@ from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Limits
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.derivation import derive
-from recall_server.storage import tables as registry
+from recall_server.storage.tables import registry
 from tests.support.a2a_bindings import Wire
 from tests.support.conversation import ALICE, context, memories
 from tests.support.erasure import CONFIRM, select

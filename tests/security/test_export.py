@@ -31,8 +31,8 @@ from recall_server.domain.errors import (
 from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage import tables as registry
 from recall_server.storage.store import Transaction
+from recall_server.storage.tables import registry
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, drained, enter, memories, remember
 from tests.support.databases import Filled

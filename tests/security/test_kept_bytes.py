@@ -13,8 +13,8 @@ from recall_server.domain.errors import ExportDamaged, TextTooLong
 from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Policy
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage import tables as registry
 from recall_server.storage.driver import Document
+from recall_server.storage.tables import registry
 from tests.support.a2a_bindings import Wire, message
 from tests.support.conversation import ALICE, context, drained
 from tests.support.counted import counted

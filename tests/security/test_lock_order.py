@@ -27,8 +27,8 @@ from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.retention import Days
 from recall_server.services.tasks.transitions import EXPIRE
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import load
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.tasks import PushConfig
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, entry, remember

@@ -11,7 +11,7 @@ from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.query import Query
 from recall_server.services.erasure import Erased
 from recall_server.storage.store import Store
-from recall_server.storage.tables import DELETED
+from recall_server.storage.tables.registry import DELETED
 from tests.support.conversation import ALICE, context
 
 CONFIRM = "DELETE MY DATA"

@@ -28,7 +28,7 @@ from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.retention import CUT_AUDIT, Days
 from recall_server.services.tasks.transitions import DISCARD
-from recall_server.storage.tables import DELETED
+from recall_server.storage.tables.registry import DELETED
 from recall_server.storage.tables.tasks import Filter
 from tests.support.application import settings_for
 from tests.support.conversation import memories

@@ -44,11 +44,11 @@ from recall_server.services.erasure.targets import (
 )
 from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.storage import tables as registry
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables import Part
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.erasure import Erasure, TaskDocuments
+from recall_server.storage.tables.registry import Part
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, grouped, span
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
-from recall_server.storage.tables import Table
+from recall_server.storage.tables.registry import Table
 
 SpokenTurns = Mapping[str, tuple[str, int]]
 """The episode and position of turns, by their ids."""

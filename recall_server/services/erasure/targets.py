@@ -12,10 +12,10 @@ from recall_server.domain.episode import Span
 from recall_server.domain.erasure import Covered, ErasedText, Subject, as_read
 from recall_server.domain.ids import NONE
 from recall_server.domain.search.index_entry import Findable
-from recall_server.storage import tables as registry
 from recall_server.storage.driver import Row, batches, fitting, grouped, span
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.erasure import Table
 
 EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "turns", "memories"))

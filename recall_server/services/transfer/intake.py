@@ -26,7 +26,7 @@ from recall_server.services.memory.episodes import (
     with_turns,
 )
 from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
-from recall_server.storage import tables as registry
+from recall_server.storage.tables import registry
 
 # Stands for a decider on another server whose name may be any words.
 ELSEWHERE = "import"

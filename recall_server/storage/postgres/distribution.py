@@ -14,9 +14,9 @@ from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 
 from recall_server.domain.errors import NotDistributable
-from recall_server.storage import tables as registry
 from recall_server.storage.driver import Connection
 from recall_server.storage.postgres.connection import translated
+from recall_server.storage.tables import registry
 
 # Forwards SET LOCAL to the nodes. A Postgres without Citus ignores this setting.
 OPTIONS = "-c citus.propagate_set_commands=local"

@@ -13,7 +13,6 @@ from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory_event import EventKind
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
@@ -25,9 +24,10 @@ from recall_server.storage.driver import (
     grouped,
     reader,
 )
-from recall_server.storage.tables import Part
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
+from recall_server.storage.tables.registry import Part
 
 # The kind of the job that continues an erasure after its call has ended.
 PURGE = "purge"

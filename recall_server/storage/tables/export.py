@@ -12,9 +12,9 @@ from recall_server.domain.episode import turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, grouped, moment_or_none
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import bytes_of, label_bytes, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact

@@ -13,13 +13,13 @@ from recall_server.bootstrap import open_application
 from recall_server.doctor import examine
 from recall_server.domain.errors import DatabaseUnavailable, NotDistributable
 from recall_server.storage import driver_for
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import Query, load
 from recall_server.storage.inspection import Level
 from recall_server.storage.migrations import read
 from recall_server.storage.postgres import MIGRATION_LOCK
 from recall_server.storage.postgres.distribution import distribute, placed
 from recall_server.storage.store import Store
+from recall_server.storage.tables import registry
 from tests.support.application import settings_for
 from tests.support.citus import with_stand_in
 from tests.support.engines import Postgres

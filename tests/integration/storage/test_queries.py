@@ -7,10 +7,10 @@ import pytest
 
 from recall_server import shipped
 from recall_server.domain.permissions import AFTER, BEFORE, FULL_ACCESS
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import _scope_params, load, parse
 from recall_server.storage.driver import Engine
 from recall_server.storage.migrations import read
+from recall_server.storage.tables import registry
 from tests.support.engines import ENGINES
 
 TENANT = "WHERE namespace = :namespace"

@@ -12,13 +12,13 @@ import pytest
 from recall_server import shipped
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.storage import driver_for
-from recall_server.storage import tables as registry
 from recall_server.storage.bound_connection import load
 from recall_server.storage.index.vector_cache import code
 from recall_server.storage.migrations import migrate, pending, read
 from recall_server.storage.sqlite import SqliteDriver
-from recall_server.storage.tables import Part, Table
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import EVENT_BYTES
+from recall_server.storage.tables.registry import Part, Table
 from tests.support.columns import INNER, OURS
 from tests.support.engines import Postgres
 from tests.support.migrations import empty, released, run
