@@ -86,8 +86,7 @@ _VALUE = re.compile(
     r"(?: ?(?P<unit>%|[^\W\d_]+))?"
 )
 _MORE = re.compile(
-    r"\b(?:(?:up|down|cut|back) to|put (?:me |us |it )?(?:up|down)|upgraded|downgraded|slipped"
-    r"|auf|sube|baja)\b",
+    r"\b(?:(?:up|down|cut|back) to|put (?:me |us |it )?(?:up|down)|upgraded|downgraded|slipped)\b",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W\d_][\w.'’-]*")
@@ -257,7 +256,6 @@ def _above(
     may rank above it.
     """
     counts = _ASKS_NUMBER.search(question) or _ASKS_MOMENT.search(question)
-
     own = {at: _own_words(items[at]) for at in places}
     # Whether the words of an item have a term of the question and an answer.
     answers = {
