@@ -361,9 +361,10 @@ class VectorCache:
         positions = self.codes.positions(documents)
         positions, found = positions[positions >= 0], list[Positions]()
         if self.vectors is not None and len(positions) > most:
-            may_be_found = self.codes.allowed(allowed)
             for having in self.codes.shared(positions, most):
-                shared = having[may_be_found[having]]
+                # Those added since `allowed` was read may not be found yet.
+                here = self.codes.documents(having)
+                shared = having[allowed.take(here, mode="clip") & (here < len(allowed))]
                 labels = self.vectors.labels(shared)
                 for one in np.flatnonzero(np.bincount(labels) > most):
                     found.append(shared[labels == one][:-most])
