@@ -82,9 +82,10 @@ _ASKS_NAME = re.compile(
 _VALUE = re.compile(
     r"(?P<time>\d{1,2}:\d\d)"
     r"|(?P<sign>[€$£¥]) ?(?P<amount>\d[\d.,]*)"
-    r"|(?:(?P<of>[^\W\d_]+) )?(?P<number>\d(?:[\d.,]*\d)?)(?:st|nd|rd|th)?"
+    r"|(?:(?P<of>[^\W\d_]+) )?(?P<number>\d(?:[\d.,]*\d)?)(?![:\d])(?:st|nd|rd|th)?"
     r"(?: ?(?P<unit>%|[^\W\d_]+))?"
 )
+_DIGIT = re.compile(r"\d")
 _MORE = re.compile(
     r"\b(?:(?:up|down|cut|back) to|put (?:me |us |it )?(?:up|down)|upgraded|downgraded|slipped)\b",
     re.IGNORECASE,
@@ -122,10 +123,11 @@ def _values(text: str) -> dict[str, set[str]]:
     """Return the numbers in a text by what they count or are of: "10 mg" by "mg"."""
     found: dict[str, set[str]] = {}
     for match in _VALUE.finditer(text):
-        unit = (match["unit"] or "").casefold()
-        name = unit if unit and unit not in STOP else (match["of"] or "").casefold()
+        words = ((match[name] or "").casefold() for name in ("unit", "of"))
+        name = next((one for one in words if one and one not in STOP), "")
         of = "time" if match["time"] else match["sign"] or name.removesuffix("s")
-        found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
+        if of:
+            found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
     return found
 
 
@@ -161,7 +163,7 @@ def later_first(
     for places in alike.values():
         if len(places) > 1:
             above |= _above(places, items, when, question, asked)
-    for one, other in _near(alike):
+    for one, other in _near(alike, items):
         if when[other] > when[one] and _renews(items[other], items[one], asked):
             above.setdefault(one, []).append(other)
     if not any(above.values()):
@@ -203,23 +205,33 @@ def _alike(
     return found
 
 
-def _near(alike: Mapping[_About, Sequence[int]]) -> Iterator[tuple[int, int]]:
+def _near(
+    alike: Mapping[_About, Sequence[int]], items: Sequence[Item]
+) -> Iterator[tuple[int, int]]:
     """Yield the pairs of places of statements by one speaker that have some terms in common, but
-    not the same ones.
+    not the same ones, and a number.
     """
-    for about, places in alike.items():
+    if len(alike) < 2:
+        return
+    own = {at: _own_words(items[at]) for places in alike.values() for at in places}
+    numbered = {at for at, words in own.items() if _DIGIT.search(words)}
+    for about, places in alike.items() if len(numbered) > 1 else ():
         for of, others in alike.items():
             if about[1:] == of[1:] and about != of and not about.shared.isdisjoint(of.shared):
-                yield from product(places, others)
+                yield from product(numbered.intersection(places), numbered.intersection(others))
 
 
 def _renews(later: Item, item: Item, asked: frozenset[str]) -> bool:
-    """Return whether a later statement says that a number of the same kind is another one now."""
+    """Return whether a later statement that something has changed has another number of the same
+    kind.
+    """
     typed = later.attribute is not None and item.attribute is not None
     if typed or later.trust < item.trust:
         return False
     earlier, own = _own_words(item), _own_words(later)
-    if not (_CHANGED.search(own) or _MORE.search(own)) or not _has_other_value(earlier, own):
+    if not _has_other_value(earlier, own):
+        return False
+    if not (_CHANGED.search(own) or _MORE.search(own)):
         return False
     # What it has besides may be what it is about.
     rest = {*terms(content_words(_MORE.sub(" ", _CHANGED.sub(" ", own))))} - {*terms(earlier)}
