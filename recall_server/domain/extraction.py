@@ -152,7 +152,7 @@ def candidates_max(passage: Passage) -> int:
 
 
 class Author(Protocol):
-    """What an extractor, a merger and a judge have in common."""
+    """The common part of an extractor, a merger and a judge."""
 
     @property
     def name(self) -> str:

@@ -183,7 +183,7 @@ def later_first(
 
 
 class _About(NamedTuple):
-    """What a statement is about: the terms of the question that it has, where, and who said it."""
+    """The terms of the question that a statement has, its container, and its speaker."""
 
     shared: frozenset[str]
     container: str
@@ -233,7 +233,7 @@ def _renews(later: Item, item: Item, asked: frozenset[str]) -> bool:
         return False
     if not (_CHANGED.search(own) or _MORE.search(own)):
         return False
-    # What it has besides may be what it is about.
+    # Other terms may name another matter.
     rest = {*terms(content_words(_MORE.sub(" ", _CHANGED.sub(" ", own))))} - {*terms(earlier)}
     more = sum(not any(map(str.isdigit, term)) for term in rest)
     return more <= MORE_TERMS_MAX and not _names_another(own, earlier, asked)
@@ -281,7 +281,7 @@ def _above(
         said[at] = frozenset(terms(content_words(item.citation.quote)))
         # Two facts are of different subjects or attributes, as one has not superseded the other.
         typed[at] = item.attribute is not None
-        # What a question without a kind asks for cannot be told, so the change must be said whole.
+        # Without a kind of answer, only "changed … to" tells a change of what is asked for.
         cue = _CHANGED_TO if answers[at] is None else _CHANGED
         changed[at] = answers[at] is not False and cue.search(own[at]) is not None
 

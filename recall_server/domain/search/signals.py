@@ -40,7 +40,7 @@ NEIGHBOUR = 0.2
 WITHOUT_WORDS = 0.6
 
 WORDING, BROAD, FACT = "wording", "broad", "fact"
-# What a memory with an earlier value of the fact that is asked for has of the last one's.
+# The value of a memory with an earlier value of the fact that is asked for; the last one has 1.
 EARLIER = 0.25
 
 Values = NDArray[np.float64]

@@ -117,7 +117,7 @@ _ROLE_ABOVE = re.compile(
 # returned" below that.
 _PROMPT = re.compile(r"(?:(?P<user>[>❯›])|(?P<assistant>[●⏺✦•])|[ ]{1,4}⎿)[ \t\xa0]+(?=\S)")
 _PROMPTS = re.compile(r"^[>❯›●⏺✦•](?=[ \t\xa0]+\S)", re.MULTILINE)
-# What only a session has: the output of a tool, or the call of one.
+# Only a session has the output of a tool, or the call of one.
 _TOOLED = re.compile(
     r"^(?:[ ]{1,4}[⎿└]|[●⏺✦•][ \t\xa0]+(?:[A-Z]\w+\(|(?:Ran|Edited|Explored|Read|Added)[ ]))",
     re.MULTILINE,

@@ -22,7 +22,7 @@ TITLES = re.compile(
     rf"(?:[ \t]*+(?:#{{1,6}}[ \t][^\n]*+|{_LINE}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+(?:\n\s*+|\Z))+",
     re.IGNORECASE,
 )
-# What follows the name at the end of a letter: another mail, a ruled line, or a quoted one.
+# A letter ends before another mail, a ruled line, or a quoted one.
 ENDS_LETTER = re.compile(rf"{LEAD.pattern}|>", re.IGNORECASE)
 DATE_LINE = re.compile(
     r"\s*(?:date|sent(?:[ ]on)?|datum|gesendet(?:[ ]am)?|fecha|envoyé(?:[ ]le)?"
@@ -82,8 +82,8 @@ _QUOTED = re.compile(r"\s*((?:>[ \t]?)+)")
 
 
 class Sender(NamedTuple):
-    """Who wrote what follows, and when; `begins`: where the words begin; `end`: where the lines
-    end that tell it; `addressed`: an address is told.
+    """The writer of what follows, and the time; `begins`: where the words begin; `end`: where the
+    lines end that tell it; `addressed`: an address is told.
     """
 
     name: str

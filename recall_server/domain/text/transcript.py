@@ -146,7 +146,7 @@ def _with_quotes(lines: Iterable[Line], text: str) -> Iterator[Line]:
     """Add labels where lines of a mail, or below a label, change in how often they are marked with
     ">": marked lines are the words of another.
     """
-    # Who writes the lines that are marked so often.
+    # The labels of those who write, by how many ">" their lines have.
     known: dict[int, Line] = {}
     at = 0
     for line in lines:
@@ -269,7 +269,7 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
     for place, one in enumerate(said):
         words = text[one.start : one.end]
         follows = said[place + 1] if place + 1 < len(said) else None
-        # What is longer is cut anyway.
+        # A longer turn is cut anyway.
         short = kept and kept.end - kept.start <= TURN_CHARS_MAX
         if kept and short and kept.speaker is None and one.speaker is None:
             between = text[kept.end : one.start]

@@ -340,11 +340,10 @@ class Documents:
         if after >= self.size or self._columns["memory"][slot]:
             return False
         episode, position = self._columns["episode"], self._columns["position"]
-        short = (
-            self._columns["span_start"][slot] == 0 < chars_max >= self._columns["span_end"][slot]
-        )
-        goes_on = episode[after] == episode[slot] >= 0 and position[after] > position[slot] == 0
-        return bool(short and goes_on)
+        if self._columns["span_start"][slot] or self._columns["span_end"][slot] > chars_max:
+            return False
+        same_text = episode[slot] >= 0 and episode[after] == episode[slot]
+        return bool(same_text and position[slot] == 0 and position[after] > 0)
 
     def count_accesses(self, slots: Sequence[int]) -> None:
         """Count one access of each. Counts of other processes come with the next load."""

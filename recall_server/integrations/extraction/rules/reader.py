@@ -474,7 +474,7 @@ class _Reader:
         until = language.has("keep.plan", said) and not (first or language.has("keep.state", said))
         until = until and clause.kind is Kind.SENTENCE and speaker.entity != "user"
         if turn.speaker and not self.in_mail and (until or language.starts("keep.elided", said)):
-            heading = ""  # Who it is about says more.
+            heading = ""  # The name of whom it is about says more.
         alone = until or not (language.spaced or self.document)
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = wording.Context(
