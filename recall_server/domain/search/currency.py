@@ -3,8 +3,9 @@ Pure.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ ALIKE_MIN = 0.35
 # Of a later statement about the same number, how many terms the earlier one may not have.
 MORE_TERMS_MAX = 1
 
+# All patterns of statements are for small letters: ignoring the case takes three times as long.
 # Words of a statement that something is no longer as it was.
 _CHANGED = re.compile(
     r"\b(?:now|no longer|not any ?more|from now on|instead|change[ds]?|change of plans?|moved"
@@ -40,13 +42,11 @@ _CHANGED = re.compile(
     r"|au lieu de|plutôt|nouve(?:au|l|lle)|remplacée?)\b"
     r"|现在|改[为到成]|变更|推迟|提前|不再|换[成到]|更正|新的|搬到|今|現在|変更|変わ|延期|前倒し"
     r"|もう|ではなく|代わり|訂正|新しい|になりました|移転",
-    re.IGNORECASE,
 )
 _CHANGED_TO = re.compile(
     r"\b(?:changed|switched|renamed|reset|moved|set)\b[^.!?\n]{1,60} to\b|\b(?:is|are) now\b"
     r"|\b(?:ist|sind|lautet) jetzt\b|\bgeändert (?:auf|zu|in)\b|\bes ahora\b|\best maintenant\b"
     r"|现在是|改[为成]|に変[わえ]|今は",
-    re.IGNORECASE,
 )
 # Three kinds of answer: how a question asks for them, and how they are written.
 _ASKS_NUMBER = re.compile(
@@ -62,7 +62,8 @@ _ASKS_MOMENT = re.compile(
     re.IGNORECASE,
 )
 _MOMENT = re.compile(
-    r"\d(?![\d.,]*\s?(?:[€$£%]|euros?\b|eur\b|minut|people\b|kg\b))|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:today|tomorrow|noon|midnight)\b"
+    r"\d(?![\d.,]*\s?(?:[€$£%]|euros?\b|eur\b|minut|people\b|kg\b))"
+    r"|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:today|tomorrow|noon|midnight)\b"
     r"|\b(?:mon|diens|donners|frei|sams|sonn)tags?\b|\bmittwochs?\b|\b(?:heute|morgen|mittags)\b"
     r"|\b(?:lunes|martes|miércoles|jueves|viernes|sábados?|domingos?|hoy|mañana)\b"
     r"|\b(?:lun|mar|mercre|jeu|vendre|same)dis?\b|\bdimanches?\b|\b(?:demain|midi)\b"
@@ -71,7 +72,6 @@ _MOMENT = re.compile(
     r"|julio|agosto|septiembre|octubre|noviembre|diciembre|janvier|février|mars|avril|juin"
     r"|juillet|août|septembre|octobre|novembre|décembre)\b"
     r"|[周週]|星期|礼拜|曜|明天|今天|明日|今日|[一二三四五六七八九十][月日号時点]",
-    re.IGNORECASE,
 )
 _ASKS_NAME = re.compile(
     r"\b(?:who|whom|whose|where|wer|wem|wen|wo|qui[ée]n(?:es)?|d[óo]nde|qui|o[ùu])\b"
@@ -88,54 +88,118 @@ _VALUE = re.compile(
 _DIGIT = re.compile(r"\d")
 _MORE = re.compile(
     r"\b(?:(?:up|down|cut|back) to|put (?:me |us |it )?(?:up|down)|upgraded|downgraded|slipped)\b",
-    re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W\d_][\w.'’-]*")
 _NO_NAMES = STOP | frozenset({"euro", "euros", "eur", "usd", "gbp", "chf", "uhr", "prozent"})
 
 
-def _has_answer(question: str, asked: Collection[str], text: str) -> bool | None:
-    """Return whether a text has an answer of the kind that is asked for; None if no kind is.
-    `asked`: the terms of the question.
-    """
-    if _ASKS_NUMBER.search(question):
-        return _NUMBER.search(text) is not None
-    if _ASKS_MOMENT.search(question):
-        return _MOMENT.search(text) is not None
-    return _has_name(text, asked) if _ASKS_NAME.search(question) else None
+class _Statement:
+    """What the words of an item say, each found when it is first asked for."""
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+
+    @cached_property
+    def own(self) -> str:
+        """The words of the item without the headings above them."""
+        span = self.item.citation.span
+        return self.item.citation.quote[-(span.end - span.start) :]
+
+    @cached_property
+    def small(self) -> str:
+        """The same in small letters."""
+        return self.own.lower()
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        return frozenset(terms(self.own))
+
+    @cached_property
+    def all_terms(self) -> frozenset[str]:
+        """The terms of its words with the headings, which all items of a list have in common."""
+        return frozenset(terms(content_words(self.item.citation.quote)))
+
+    @cached_property
+    def changed(self) -> bool:
+        """Whether it says that something is no longer as it was."""
+        return _CHANGED.search(self.small) is not None
+
+    @cached_property
+    def besides_change(self) -> frozenset[str]:
+        """The terms of its words without those that say that something has changed."""
+        rest = _MORE.sub(" ", _CHANGED.sub(" ", self.small))
+        return frozenset(terms(content_words(rest)))
+
+    @cached_property
+    def names(self) -> list[frozenset[str]]:
+        """The terms of each word that may be a name; in German every noun looks like one."""
+        if language_of(self.own) == "de":
+            return []
+        return [frozenset(terms(name)) for name in _names(_words(self.own))]
+
+    @cached_property
+    def values(self) -> dict[str, set[str]]:
+        """The numbers in its words by what they count or are of: "10 mg" by "mg"."""
+        found: dict[str, set[str]] = {}
+        for match in _VALUE.finditer(self.own):
+            words = ((match[name] or "").casefold() for name in ("unit", "of"))
+            name = next((one for one in words if one and one not in STOP), "")
+            of = "time" if match["time"] else match["sign"] or name.removesuffix("s")
+            if of:
+                found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
+        return found
+
+    def answers(self, question: str, asked: frozenset[str]) -> bool | None:
+        """Return whether it has an answer of the kind that is asked for; None if no kind is.
+        `asked`: the terms of the question.
+        """
+        if _ASKS_NUMBER.search(question):
+            return _NUMBER.search(self.own) is not None
+        if _ASKS_MOMENT.search(question):
+            return _MOMENT.search(self.small) is not None
+        return _has_name(self.own, asked) if _ASKS_NAME.search(question) else None
+
+    def has_other_value(self, earlier: "_Statement") -> bool:
+        """Return whether it has other numbers of the same as an earlier one, and no equal."""
+        same = self.values.keys() & earlier.values.keys()
+        return bool(same) and all(self.values[of].isdisjoint(earlier.values[of]) for of in same)
+
+    def names_another(self, earlier: "_Statement", asked: frozenset[str]) -> bool:
+        """Return whether it names somebody whom neither the question nor an earlier statement
+        names: a number in it may be theirs.
+        """
+        return any(
+            named and earlier.terms.isdisjoint(named) and named.isdisjoint(asked)
+            for named in self.names
+        )
 
 
-def _has_name(text: str, asked: Collection[str]) -> bool:
+def _words(text: str) -> list[str]:
+    """Return the words of a text that tell no moment, and not that something has changed."""
+    small = text.lower()
+    # Some capitals have two small characters, such as that of "i" in Turkish.
+    small = small if len(small) == len(text) else text
+    rest = _CHANGED.sub(_blank, _MOMENT.sub(_blank, small))
+    return [text[one.start() : one.end()] for one in _WORD.finditer(rest)]
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def _names(words: Iterable[str]) -> Iterator[str]:
+    """Yield those of the words that may be names."""
+    return (one for one in words if one[0].isupper() and one.casefold() not in _NO_NAMES)
+
+
+def _has_name(text: str, asked: frozenset[str]) -> bool:
     """Return whether a text may have a name that the question has not; one without small letters
     may always.
     """
-    words = _WORD.findall(_CHANGED.sub(" ", _MOMENT.sub(" ", content_words(text))))
-    if not any(word.islower() for word in words):
+    words = _words(content_words(text))
+    if not any(map(str.islower, words)):
         return True
-    names = (word for word in words if word[0].isupper())
-    return any(
-        word.casefold() not in _NO_NAMES and not set(terms(word)).intersection(asked)
-        for word in names
-    )
-
-
-def _values(text: str) -> dict[str, set[str]]:
-    """Return the numbers in a text by what they count or are of: "10 mg" by "mg"."""
-    found: dict[str, set[str]] = {}
-    for match in _VALUE.finditer(text):
-        words = ((match[name] or "").casefold() for name in ("unit", "of"))
-        name = next((one for one in words if one and one not in STOP), "")
-        of = "time" if match["time"] else match["sign"] or name.removesuffix("s")
-        if of:
-            found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
-    return found
-
-
-def _has_other_value(one: str, other: str) -> bool:
-    """Return whether another text has other numbers of the same as the first one, and no equal."""
-    before, after = _values(one), _values(other)
-    same = before.keys() & after.keys()
-    return bool(same) and all(before[of].isdisjoint(after[of]) for of in same)
+    return any(asked.isdisjoint(terms(name)) for name in _names(words))
 
 
 def began_after(item: Item, until: datetime | None) -> bool:
@@ -157,14 +221,15 @@ def later_first(
     """
     asked = frozenset(asked_terms(question, language_of(question)))
     order = list(range(len(items)))
-    alike = _alike(items, asked, until)
+    said = list(map(_Statement, items))
+    alike = _alike(said, asked, until)
     when = [(one.valid_from, one.recorded_at, one.citation.span.start) for one in items]
     above: dict[int, list[int]] = {}
     for places in alike.values():
         if len(places) > 1:
-            above |= _above(places, items, when, question, asked)
-    for one, other in _near(alike, items):
-        if when[other] > when[one] and _renews(items[other], items[one], asked):
+            above |= _above({at: said[at] for at in places}, when, question, asked)
+    for one, other in _near(alike, said):
+        if when[other] > when[one] and _renews(said[other], said[one], asked):
             above.setdefault(one, []).append(other)
     if not any(above.values()):
         return order, {}
@@ -191,108 +256,80 @@ class _About(NamedTuple):
 
 
 def _alike(
-    items: Sequence[Item], asked: frozenset[str], until: datetime | None
+    said: Sequence[_Statement], asked: frozenset[str], until: datetime | None
 ) -> dict[_About, list[int]]:
     """Return the places of short statements that hold, by what they are about."""
     found: dict[_About, list[int]] = {}
-    for place, item in enumerate(items):
-        said = frozenset(terms(item.searchable))
-        if began_after(item, until) or len(said) > STATEMENT_TERMS_MAX or item.superseded_by:
+    for place, item in enumerate(one.item for one in said):
+        has = frozenset(terms(item.searchable))
+        if began_after(item, until) or len(has) > STATEMENT_TERMS_MAX or item.superseded_by:
             continue
-        if shared := said & asked:
+        if shared := has & asked:
             about = _About(shared, item.container, item.citation.speaker)
             found.setdefault(about, []).append(place)
     return found
 
 
 def _near(
-    alike: Mapping[_About, Sequence[int]], items: Sequence[Item]
+    alike: Mapping[_About, Sequence[int]], said: Sequence[_Statement]
 ) -> Iterator[tuple[int, int]]:
     """Yield the pairs of places of statements by one speaker that have some terms in common, but
     not the same ones, and a number.
     """
     if len(alike) < 2:
         return
-    own = {at: _own_words(items[at]) for places in alike.values() for at in places}
-    numbered = {at for at, words in own.items() if _DIGIT.search(words)}
+    numbered = {at for places in alike.values() for at in places if _DIGIT.search(said[at].own)}
     for about, places in alike.items() if len(numbered) > 1 else ():
         for of, others in alike.items():
             if about[1:] == of[1:] and about != of and not about.shared.isdisjoint(of.shared):
                 yield from product(numbered.intersection(places), numbered.intersection(others))
 
 
-def _renews(later: Item, item: Item, asked: frozenset[str]) -> bool:
+def _renews(later: _Statement, earlier: _Statement, asked: frozenset[str]) -> bool:
     """Return whether a later statement that something has changed has another number of the same
     kind.
     """
-    typed = later.attribute is not None and item.attribute is not None
-    if typed or later.trust < item.trust:
+    typed = later.item.attribute is not None and earlier.item.attribute is not None
+    if typed or later.item.trust < earlier.item.trust or not later.has_other_value(earlier):
         return False
-    earlier, own = _own_words(item), _own_words(later)
-    if not _has_other_value(earlier, own):
-        return False
-    if not (_CHANGED.search(own) or _MORE.search(own)):
+    if not (later.changed or _MORE.search(later.small)):
         return False
     # Other terms may name another matter.
-    rest = {*terms(content_words(_MORE.sub(" ", _CHANGED.sub(" ", own))))} - {*terms(earlier)}
-    more = sum(not any(map(str.isdigit, term)) for term in rest)
-    return more <= MORE_TERMS_MAX and not _names_another(own, earlier, asked)
-
-
-def _names_another(own: str, earlier: str, asked: Collection[str]) -> bool:
-    """Return whether a statement names somebody whom neither the question nor an earlier statement
-    names: a number in it may be theirs. In German every noun looks like a name.
-    """
-    if language_of(own) == "de":
-        return False
-    known = {*terms(earlier), *asked}
-    words = _WORD.findall(_CHANGED.sub(" ", _MOMENT.sub(" ", own)))
-    names = (word for word in words if word[0].isupper() and word.casefold() not in _NO_NAMES)
-    return any(named and known.isdisjoint(named) for named in map(terms, names))
-
-
-def _own_words(item: Item) -> str:
-    """Return the words of an item without the headings above them."""
-    span = item.citation.span
-    return item.citation.quote[-(span.end - span.start) :]
+    more = sum(not any(map(str.isdigit, term)) for term in later.besides_change - earlier.terms)
+    return more <= MORE_TERMS_MAX and not later.names_another(earlier, asked)
 
 
 def _above(
-    places: Sequence[int],
-    items: Sequence[Item],
+    said: Mapping[int, _Statement],
     when: Sequence[tuple[datetime, datetime, int]],
     question: str,
     asked: frozenset[str],
 ) -> dict[int, list[int]]:
-    """Return for each of these places of items about the same thing those of the later ones that
-    may rank above it.
+    """Return for the place of each of these statements about the same thing those of the later ones
+    that may rank above it.
     """
     counts = _ASKS_NUMBER.search(question) or _ASKS_MOMENT.search(question)
-    own = {at: _own_words(items[at]) for at in places}
     # Whether the words of an item have a term of the question and an answer.
     answers = {
-        at: not asked.isdisjoint(terms(words)) and _has_answer(question, asked, words)
-        for at, words in own.items()
+        at: not asked.isdisjoint(one.terms) and one.answers(question, asked)
+        for at, one in said.items()
     }
-    said, trust, changed, typed = {}, {}, {}, {}
-    for at in places:
-        item, trust[at] = items[at], items[at].trust
-        # A heading is the same above all items of a list.
-        said[at] = frozenset(terms(content_words(item.citation.quote)))
-        # Two facts are of different subjects or attributes, as one has not superseded the other.
-        typed[at] = item.attribute is not None
+    changed = {}
+    for at, one in said.items():
         # Without a kind of answer, only "changed … to" tells a change of what is asked for.
         cue = _CHANGED_TO if answers[at] is None else _CHANGED
-        changed[at] = answers[at] is not False and cue.search(own[at]) is not None
+        changed[at] = answers[at] is not False and cue.search(one.small) is not None
 
     def may_rank_above(other: int, one: int) -> bool:
-        if when[other] <= when[one] or trust[other] < trust[one]:
+        later, earlier = said[other], said[one]
+        if when[other] <= when[one] or later.item.trust < earlier.item.trust:
             return False
-        both = len(said[one] & said[other])
-        alike = both >= ALIKE_MIN * (len(said[one]) + len(said[other]) - both)
-        changes = changed[other] and not (answers[one] is False or (typed[one] and typed[other]))
-        if not (alike or changes):
+        both = len(earlier.all_terms & later.all_terms)
+        alike = both >= ALIKE_MIN * (len(earlier.all_terms) + len(later.all_terms) - both)
+        # Two facts are of different subjects or attributes, as one has not superseded the other.
+        typed = later.item.attribute is not None and earlier.item.attribute is not None
+        if not (alike or (changed[other] and answers[one] is not False and not typed)):
             return False
-        return not (counts and _names_another(own[other], own[one], asked))
+        return not (counts and later.names_another(earlier, asked))
 
-    return {one: [other for other in places if may_rank_above(other, one)] for one in places}
+    return {one: [other for other in said if may_rank_above(other, one)] for one in said}
