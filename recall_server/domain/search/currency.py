@@ -93,6 +93,22 @@ _WORD = re.compile(r"[^\W\d_][\w.'’-]*")
 _NO_NAMES = STOP | frozenset({"euro", "euros", "eur", "usd", "gbp", "chf", "uhr", "prozent"})
 
 
+class _Asked(NamedTuple):
+    """The terms of a question, and the kind of answer that it asks for, if it asks for one."""
+
+    terms: frozenset[str]
+    number: bool
+    moment: bool
+    name: bool
+
+    @classmethod
+    def of(cls, question: str) -> "_Asked":
+        number = _ASKS_NUMBER.search(question) is not None
+        moment = _ASKS_MOMENT.search(question) is not None
+        name = _ASKS_NAME.search(question) is not None
+        return cls(frozenset(asked_terms(question, language_of(question))), number, moment, name)
+
+
 class _Statement:
     """What the words of an item say, each found when it is first asked for."""
 
@@ -149,27 +165,29 @@ class _Statement:
                 found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
         return found
 
-    def answers(self, question: str, asked: frozenset[str]) -> bool | None:
-        """Return whether it has an answer of the kind that is asked for; None if no kind is.
-        `asked`: the terms of the question.
+    def answers(self, asked: _Asked) -> bool | None:
+        """Return whether it has a term of the question, and an answer of the kind that is asked
+        for; None if it has a term, and no kind is asked for.
         """
-        if _ASKS_NUMBER.search(question):
+        if asked.terms.isdisjoint(self.terms):
+            return False
+        if asked.number:
             return _NUMBER.search(self.own) is not None
-        if _ASKS_MOMENT.search(question):
+        if asked.moment:
             return _MOMENT.search(self.small) is not None
-        return _has_name(self.own, asked) if _ASKS_NAME.search(question) else None
+        return _has_name(self.own, asked.terms) if asked.name else None
 
     def has_other_value(self, earlier: "_Statement") -> bool:
         """Return whether it has other numbers of the same as an earlier one, and no equal."""
         same = self.values.keys() & earlier.values.keys()
         return bool(same) and all(self.values[of].isdisjoint(earlier.values[of]) for of in same)
 
-    def names_another(self, earlier: "_Statement", asked: frozenset[str]) -> bool:
+    def names_another(self, earlier: "_Statement", asked: _Asked) -> bool:
         """Return whether it names somebody whom neither the question nor an earlier statement
         names: a number in it may be theirs.
         """
         return any(
-            named and earlier.terms.isdisjoint(named) and named.isdisjoint(asked)
+            named and earlier.terms.isdisjoint(named) and asked.terms.isdisjoint(named)
             for named in self.names
         )
 
@@ -219,15 +237,15 @@ def later_first(
     Superseded items are not compared, as their order is decided, nor those that began at `until` or
     later. A less trusted item never goes above a more trusted one.
     """
-    asked = frozenset(asked_terms(question, language_of(question)))
+    asked = _Asked.of(question)
     order = list(range(len(items)))
     said = list(map(_Statement, items))
-    alike = _alike(said, asked, until)
+    alike = _alike(said, asked.terms, until)
     when = [(one.valid_from, one.recorded_at, one.citation.span.start) for one in items]
     above: dict[int, list[int]] = {}
     for places in alike.values():
         if len(places) > 1:
-            above |= _above({at: said[at] for at in places}, when, question, asked)
+            above |= _above({at: said[at] for at in places}, when, asked)
     for one, other in _near(alike, said):
         if when[other] > when[one] and _renews(said[other], said[one], asked):
             above.setdefault(one, []).append(other)
@@ -285,7 +303,7 @@ def _near(
                 yield from product(numbered.intersection(places), numbered.intersection(others))
 
 
-def _renews(later: _Statement, earlier: _Statement, asked: frozenset[str]) -> bool:
+def _renews(later: _Statement, earlier: _Statement, asked: _Asked) -> bool:
     """Return whether a later statement that something has changed has another number of the same
     kind.
     """
@@ -302,18 +320,12 @@ def _renews(later: _Statement, earlier: _Statement, asked: frozenset[str]) -> bo
 def _above(
     said: Mapping[int, _Statement],
     when: Sequence[tuple[datetime, datetime, int]],
-    question: str,
-    asked: frozenset[str],
+    asked: _Asked,
 ) -> dict[int, list[int]]:
     """Return for the place of each of these statements about the same thing those of the later ones
     that may rank above it.
     """
-    counts = _ASKS_NUMBER.search(question) or _ASKS_MOMENT.search(question)
-    # Whether the words of an item have a term of the question and an answer.
-    answers = {
-        at: not asked.isdisjoint(one.terms) and one.answers(question, asked)
-        for at, one in said.items()
-    }
+    answers = {at: one.answers(asked) for at, one in said.items()}
     changed = {}
     for at, one in said.items():
         # Without a kind of answer, only "changed … to" tells a change of what is asked for.
@@ -330,6 +342,7 @@ def _above(
         typed = later.item.attribute is not None and earlier.item.attribute is not None
         if not (alike or (changed[other] and answers[one] is not False and not typed)):
             return False
+        counts = asked.number or asked.moment
         return not (counts and later.names_another(earlier, asked))
 
     return {one: [other for other in said if may_rank_above(other, one)] for one in said}
