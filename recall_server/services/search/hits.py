@@ -43,7 +43,7 @@ from recall_server.services.search import Candidates, PreparedQuery
 from recall_server.storage.index.documents import Documents
 from recall_server.storage.store import Transaction
 
-# How many of the best hits come with a next message of their speaker.
+# How many of the best hits may come with the next message of their speaker.
 GOES_ON_MAX = 3
 # Of how many of the best candidates the evidence is found, however many are wanted: the score of a
 # hit does not depend on how many others are shown.
@@ -253,11 +253,11 @@ async def with_turns(
     tx: Transaction, found: search.Candidates, hits: Sequence[Hit], query: Query
 ) -> list[Hit]:
     """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
-    rests on. If not, a hit whose words end with a question gets the start of the next turn, which
-    often answers it (the best hit of the next two: an offer is often answered by another), and a
-    short message the next one of its speaker, who goes on; and the best that the same texts say
-    beside the hits follows. Each turn appears once. The best hits come first, as far as the token
-    budget goes.
+    rests on. If not, the best hit of a conversation gets the start of the next two turns, in which
+    others often go on with it; another whose words end with a question that of the next turn, which
+    often answers it, and a short message the next one of its speaker. The best that the same texts
+    say beside the hits follows. Each turn appears once. The best hits come first, as far as the
+    token budget goes.
     """
     slots = found.slots
 
@@ -265,21 +265,26 @@ async def with_turns(
         slot = slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
-    asking = [] if query.neighbours else [*may_go_on, *(hit for hit in hits if hit.asks)]
+    def goes_on(place: int, hit: Hit) -> bool:
+        """Return whether the next turn may say more of what the hit says."""
+        said_first = not place and hit.item.citation.speaker is not None
+        return said_first or hit.asks or (place < GOES_ON_MAX and hit.is_short)
+
+    going_on = [] if query.neighbours else [hit for at, hit in enumerate(hits) if goes_on(at, hit)]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
-    shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
-    for hit in asking:
-        following = (1, 2) if hit is hits[0] and hit.asks else (1,)
+    shown = {turn for hit in hits if going_on for turn in turns(hit, (0,))}
+    for hit in going_on:
+        following = (1, 2) if hit is hits[0] else (1,)
         wanted[hit.item.id] = [i for i in turns(hit, following) if i not in shown]
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
-    if asking:
+    if going_on:
         said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
-        for hit in asking:
+        for hit in going_on:
             may_follow = (i for i in wanted[hit.item.id] if i in said)
-            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
+            is_best = hit is hits[0]
+            wanted[hit.item.id] = [i for i in may_follow if is_best or hit.goes_on_in(said[i])]
     if not query.neighbours:
         further = _further(found, hits, [turn.text for turn in said.values()])
         for hit, one in islice(further, min(search.FURTHER_MAX, query.limit - 1)):

@@ -110,6 +110,7 @@ async def test_a_hit_comes_with_the_turns_around_it_as_far_as_the_budget_goes(
         )
         (after,) = await asked(neighbours=1)
 
-    assert alone.around == tight.around == ()
+    assert [said.text for said in alone.around] == TALK.splitlines()[2:]
+    assert tight.around == ()
     assert [said.text for said in hit.around] == TALK.splitlines()
     assert [said.text for said in after.around] == TALK.splitlines()[1:], "it was forgotten"
