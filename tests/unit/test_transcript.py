@@ -661,10 +661,40 @@ def test_a_message_that_is_passed_on_is_of_who_wrote_it() -> None:
     assert [who for who, _ in said(chat)] == ["Cy Ode", "Bo", "Ana"]
 
 
+@pytest.mark.parametrize(
+    "legend",
+    [
+        "Speaker 1: Ana Kim (host)    Speaker 2: Mr. Lund",
+        "Speaker 1 = Ana Kim\nSpeaker 2 = Mr. Lund",
+        "Recorded: 3 May 2026    Duration: 14:52\nSpeaker 1: Ana Kim; Speaker 2: Mr. Lund (guest)",
+    ],
+)
+def test_a_legend_says_whose_labels_those_of_a_transcript_are(legend: str) -> None:
+    said_twice = "Speaker 1: Hello.\nSpeaker 2: I sell boats.\n" * 2
+    talk = f"Transcript of a call\n{legend}\n\n{said_twice}"
+
+    assert said(talk)[-2:] == [("Ana Kim", "Hello."), ("Mr. Lund", "I sell boats.")]
+    assert not any(who for who, _ in said(talk)[:-4]), "nobody says the legend"
+
+
+def test_initials_behind_a_name_are_the_label_of_who_has_it() -> None:
+    legend = "Present: Ana Kim (AK), Per Lund (PL), Ola Berg (XY)"
+    talk = f"{legend}\n\n" + "AK: Hello.\nPL: Hi.\nXY: Hey.\n" * 2
+
+    assert [who for who, _ in said(talk)[-3:]] == ["Ana Kim", "Per Lund", "XY"]
+
+
+def test_what_the_first_speakers_say_is_no_legend() -> None:
+    talk = "Speaker 1: Ana\nSpeaker 2: Right\nSpeaker 1: Hello there.\nSpeaker 2: Hi."
+
+    assert [who for who, _ in said(talk)] == ["Speaker 1", "Speaker 2"] * 2
+
+
 @pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
-    ["a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",
+    ["A: B\n", "A = B  ", "Ana Kim (AK) ", "A B C (",
+     "a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",
      "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n", "> ", "> a\n", ">",
      "● ", "> a\n● b\n", "> a\n\n● B(\n  ⎿ c\n", "From: ", "From: A\nSubject: b\n", "From: a@b\n",
      "On 11 A wrote:\n", "On 11 A wrote:\n> a\n", "On 1 wrote:", "On 11 A, ", "Am 11 schrieb ",

@@ -145,6 +145,7 @@ _NOT_SPEAKERS = _words(
     " diet timezone budget database stack tools framework process procedure workflow"
     " error info debug warn fatal trace critical observation thought lesson who what when where why"
     " how which sent received my our mein meine unser unsere nuestro nuestra notre present absent"
+    " recorded duration participants attendees speakers"
     " asistentes author committer commit merge resolved approved agreed rejected deferred"
     " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
     " décision"

@@ -1,11 +1,13 @@
-"""Tells labels that name a speaker from keys, settings and programmes that look like them."""
+"""Tells labels that name a speaker from keys, settings and programmes that look like them, and
+finds whom a label like "Speaker 1" or "AB" stands for.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby, zip_longest
+from itertools import dropwhile, groupby, takewhile, zip_longest
 
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
 from recall_server.domain.text.stamps import DATE, is_moment
@@ -26,6 +28,22 @@ _SECTION = re.compile(
     r"|prochaine réunion)[ ]?:",
     re.IGNORECASE,
 )
+# A label that stands for a name, and where a text says for which: "Speaker 1: Ana Kim (host)" above
+# all that is said, several of them on a line or below each other; or "Ana Kim (AK)".
+_STANDS = (
+    r"(?:(?:speaker|person|participant|voice|sprecher(?:in)?|teilnehmer(?:in)?|hablante|persona"
+    r"|locut(?:eur|rice)|personne)[ ]?[A-Za-z\d]{1,2}|[A-Z]{1,3}\d?)"
+)
+_NAMED = (
+    r"(?:(?:Mr|Mrs|Ms|Dr|Sr|Sra|Mme)\.?[ ])?[^\W\d_a-z][\w.'’-]*(?:[ ][^\W\d_a-z][\w.'’-]*){0,3}"
+)
+_PAIR = re.compile(
+    rf"(?P<label>(?i:{_STANDS}))[ ]?[:=–][ ]*(?P<name>{_NAMED})(?:[ ]?\([^()\n]{{1,40}}\))?"
+    r"(?:[ \t]*(?:[;,|/][ \t]*|[ \t]{2,})|[ \t\r]*(?=\n|$))"
+)
+_INITIALS = re.compile(rf"(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)")
+_CAPITAL = re.compile(r"\b[^\W\d_a-z]")
+_LEGEND_CHARS_MAX = 2_000
 
 
 def without_false_speakers(lines: Sequence[Line], text: str) -> list[Line]:
@@ -35,6 +53,44 @@ def without_false_speakers(lines: Sequence[Line], text: str) -> list[Line]:
     """
     labels = _Labels(_without_lists(lines, text), text)
     return [labels.judged(line) for line in labels.lines]
+
+
+def with_names(lines: Sequence[Line], text: str) -> list[Line]:
+    """Replace the labels that a legend at the beginning of a text explains by the names that they
+    stand for, and drop the labels of the legend itself, which nobody says.
+    """
+    times = Counter(line.name for line in lines if line.name)
+    names = {
+        one["label"]: one["name"]
+        for one in _INITIALS.finditer(text, 0, _LEGEND_CHARS_MAX)
+        if one["label"] in times and one["label"] == "".join(_CAPITAL.findall(one["name"]))
+    }
+    begins = dropwhile(lambda line: not (line.name or _pairs(line, text)), lines)
+    legend = list(takewhile(lambda line: _pairs(line, text), begins))
+    pairs = {label: name for line in legend for label, name in _pairs(line, text).items()}
+    above = {line.start for line in legend}
+    # "Speaker 1: Right", with others below it, is what somebody says.
+    apart = len(pairs) > 1 and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
+    if apart and any(line.name in pairs for line in lines if line.start not in above):
+        names |= pairs
+    else:
+        above = set()
+    return [
+        Line(line.start, line.start, line.end)
+        if line.start in above
+        else line._replace(name=names.get(line.name or "", line.name))
+        for line in lines
+    ]
+
+
+def _pairs(line: Line, text: str) -> dict[str, str]:
+    """Return the labels that a line explains, with their names; none if it says anything else."""
+    found: dict[str, str] = {}
+    at = line.start if line.start < _LEGEND_CHARS_MAX else line.end
+    while at < line.end and (pair := _PAIR.match(text, at, line.end)):
+        found[pair["label"]] = pair["name"]
+        at = pair.end()
+    return found if at == line.end else {}
 
 
 class _Labels:

@@ -28,7 +28,7 @@ from recall_server.domain.text.labels import (
     prompted,
     session_of,
 )
-from recall_server.domain.text.speakers import without_false_speakers
+from recall_server.domain.text.speakers import with_names, without_false_speakers
 from recall_server.domain.text.stamps import DATE, MONTHS_OF_A_YEAR, read_moment
 
 TURN_CHARS_MAX = 1_200
@@ -56,7 +56,8 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
     """Return the turns of a text, in order. Prose without speakers gives a turn per paragraph, or
     per several paragraphs if they are very many and very short.
     """
-    lines = list(_with_quotes(without_false_speakers(list(_lines(text)), text), text))
+    spoken = with_names(without_false_speakers(list(_lines(text)), text), text)
+    lines = list(_with_quotes(spoken, text))
     # No turns yet: there may be very many paragraphs.
     said = [
         _Utterance(first, last, *one[2:])

@@ -265,12 +265,7 @@ async def with_turns(
         slot = slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    def goes_on(place: int, hit: Hit) -> bool:
-        """Return whether the next turn may say more of what the hit says."""
-        said_first = not place and hit.item.citation.speaker is not None
-        return said_first or hit.asks or (place < GOES_ON_MAX and hit.is_short)
-
-    going_on = [] if query.neighbours else [hit for at, hit in enumerate(hits) if goes_on(at, hit)]
+    going_on = [hit for at, hit in enumerate(hits) if not query.neighbours and _goes_on(at, hit)]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if going_on for turn in turns(hit, (0,))}
@@ -302,6 +297,12 @@ async def with_turns(
                 left = None if left is None else left - price
         with_turns.append(hit._replace(around=tuple(around)) if around else hit)
     return with_turns
+
+
+def _goes_on(place: int, hit: Hit) -> bool:
+    """Return whether the next turn may say more of what a hit at this place says."""
+    is_best = not place and hit.item.citation.speaker is not None
+    return is_best or hit.asks or (place < GOES_ON_MAX and hit.is_short)
 
 
 def _further(
