@@ -56,7 +56,9 @@ _LABEL = re.compile(
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}}|(?<=[ ][-–][ ])\+\d[\d ]{{6,18}}\d)"
     rf"(?:[ ]?{_EMOJI})?(?(bracket)\])(?(sent)\ to\ [^\n:]{{1,60}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
-    r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
+    r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
+    # In a script without capitals, also without a blank: "美咲:はい".
+    r"|(?P<wide>：|(?<=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]):(?=[^\s/])))"
 )
 # A day and a time as a messenger exports a chat; the name in its contacts may be "Mum ❤" or "~ Jo".
 _DATED = r"\d{1,4}[./-]\d\d?[./-]\d{2,4},?[ ]\d\d?:\d\d(?::\d\d)?(?:[ \u202f\xa0]?[APap][Mm])?"

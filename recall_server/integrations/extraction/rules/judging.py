@@ -14,6 +14,8 @@ from recall_server.integrations.extraction.rules.language import Table, shape
 SURE, UNSURE = 0.95, 0.8
 _OWN_WORDS_MIN = 4
 _FEW_WORDS = 4
+# So few words beside a day say nothing.
+_LEFT_WORDS_MAX = 1
 _NEVER_KEPT = ("joke", "pep", "taken_back", "elided", "hypothetical", "quoted", "hedge")
 _TOLD = frozenset(("decision", "preference", "procedure"))
 _VERBS = frozenset(("state", "event", "plan", "rule", "must", "preference"))
@@ -109,6 +111,9 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         rest = f"{text[: passing.start()]} {text[passing.end() :]}"
         if not (_is_dated(rest, language) or (language.name != "de" and names(rest, language))):
             return None
+    day = language.patterns["day"].match(text)
+    if day and not found and size(text[day.end() :], language) <= _LEFT_WORDS_MAX:
+        return None  # "Thu 7 Jan Fine."
     cues = {cue for cue in _CUES if language.has(f"keep.{cue}", text)}
     words, precise, verb = size(text, language), specifics(text, language), bool(cues & _VERBS)
     we, related = language.has("words.we", text), language.has("words.relation", text)
