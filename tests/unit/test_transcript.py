@@ -662,6 +662,38 @@ def test_a_message_that_is_passed_on_is_of_who_wrote_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "log",
+    [
+        "# Log\n\n2023-03-01 We went to Graz.\n2023-03-03: Ana left.\nShe flew.\n2023-03-09 Rain.",
+        "- 1 March 2023: We went to Graz.\n- 3 March 2023: Ana left.\n- 9 March 2023 – Rain.",
+        "**Wed 1 Mar** We went to Graz.\n\n**Fri 3 Mar** Ana left.\n\n**Thu 9 Mar** Rain.",
+        "Mi 1.3. Wir waren in Graz.\nFr 3.3. Ana fuhr ab.\nDo 9.3. Regen.",
+        "2023年3月1日 グラーツに行った。\n2023年3月3日 アナが帰った。\n2023年3月9日 雨。",
+    ],
+)
+def test_an_entry_of_a_log_was_said_on_the_day_that_it_begins_with(log: str) -> None:
+    turns = parse_turns(log, datetime(2023, 5, 8, tzinfo=UTC))
+
+    days = [turn.said_at and turn.said_at.date().isoformat() for turn in turns]
+    assert days == ["2023-03-01", "2023-03-03", "2023-03-09"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3 May: Ana\n9 June: Ben\n12 November: Cy",
+        "2023-06-01 We fly to Graz.\n2023-06-03 We ski.\n2023-06-09 We rest.",
+        "2023-03-09 Rain.\n2023-03-01 Graz.\n2023-03-03 Ana left.",
+        "2023-03-01 Graz.\n2023-03-03 Ana left.",
+    ],
+)
+def test_days_without_a_year_to_come_out_of_order_or_too_few_are_no_entries(text: str) -> None:
+    turns = parse_turns(text, datetime(2023, 5, 8, tzinfo=UTC))
+
+    assert not any(turn.said_at for turn in turns)
+
+
+@pytest.mark.parametrize(
     "legend",
     [
         "Speaker 1: Ana Kim (host)    Speaker 2: Mr. Lund",
@@ -693,7 +725,7 @@ def test_what_the_first_speakers_say_is_no_legend() -> None:
 @pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
-    ["A: B\n", "A = B  ", "Ana Kim (AK) ", "A B C (",
+    ["A: B\n", "A = B  ", "Ana Kim (AK) ", "A B C (", "2023-03-01 a\n", "- **Mon 1 May** a\n",
      "a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",
      "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n", "> ", "> a\n", ">",
      "● ", "> a\n● b\n", "> a\n\n● B(\n  ⎿ c\n", "From: ", "From: A\nSubject: b\n", "From: a@b\n",

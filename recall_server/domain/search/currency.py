@@ -154,6 +154,11 @@ class _Statement:
         return [frozenset(terms(name)) for name in _names(_words(self.own))]
 
     @cached_property
+    def begins_with_name(self) -> bool:
+        first = _WORD.match(self.own)
+        return bool(first and self.names and self.names[0].issuperset(terms(first[0])))
+
+    @cached_property
     def values(self) -> dict[str, set[str]]:
         """The numbers in its words by what they count or are of: "10 mg" by "mg"."""
         found: dict[str, set[str]] = {}
@@ -190,6 +195,17 @@ class _Statement:
             named and earlier.terms.isdisjoint(named) and asked.terms.isdisjoint(named)
             for named in self.names
         )
+
+    def is_of_another(self, earlier: "_Statement", asked: _Asked) -> bool:
+        """Return whether it and an earlier statement begin with two names, neither of them asked
+        for, and differ in a further name: they say the same of two people or things.
+        """
+        if not (self.begins_with_name and earlier.begins_with_name):
+            return False
+        (first, *further), (before, *_) = self.names, earlier.names
+        differ = first.isdisjoint(earlier.terms) and before.isdisjoint(self.terms)
+        asked_for = not asked.terms.isdisjoint(first | before)
+        return differ and not asked_for and not all(map(earlier.terms.intersection, further))
 
 
 def _words(text: str) -> list[str]:
@@ -335,6 +351,8 @@ def _above(
     def may_rank_above(other: int, one: int) -> bool:
         later, earlier = said[other], said[one]
         if when[other] <= when[one] or later.item.trust < earlier.item.trust:
+            return False
+        if later.is_of_another(earlier, asked):
             return False
         both = len(earlier.all_terms & later.all_terms)
         alike = both >= ALIKE_MIN * (len(earlier.all_terms) + len(later.all_terms) - both)

@@ -1,7 +1,7 @@
 """The dates and times of headings, chats and mails: what is said below them was said then."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 # How the months begin in English, German, Spanish and French, without what several share.
 _MONTHS = (
@@ -10,6 +10,8 @@ _MONTHS = (
     ("oct", "okt"), ("nov",), ("dec", "dez", "dic", "déc"),
 )  # fmt: skip
 MONTHS_OF_A_YEAR = len(_MONTHS)
+# A day of the week falls on a date again after six years at most, but for leap days.
+YEARS_BACK = 6
 _MONTH = (
     r"(?P<{0}>jan(?:uary|uar|vier|v)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier|r)?"
     r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
@@ -32,6 +34,46 @@ _TIME = re.compile(
     r"[ \u202f\xa0]?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
     re.IGNORECASE,
 )
+
+# How the days of the week begin in the same languages; in German two letters may do.
+_WEEKDAYS = (
+    "mon lun mo", "tue die mar di", "wed mit mié mie mer mi", "thu don jue jeu do",
+    "fri fre vie ven fr", "sat sam sáb sab sa", "sun son dom dim so",
+)  # fmt: skip
+# The day that an entry of a diary or a log begins with.
+_ENTRY = re.compile(
+    r"\s{0,4}(?:[-*•]\s{1,3})?(?:\*\*|__|\[)?(?:(?P<weekday>[^\W\d_]{2,10})\.?,?[ ])?"
+    r"(?P<day>\d{4}-\d\d-\d\d|\d\d?\.\d\d?\.(?:\d{4})?(?!\d)|(?:\d{4}年)?\d\d?月\d\d?日"
+    rf"|\d\d?(?:st|nd|rd|th|er|\.)?[ ](?:(?:of|de)[ ])?{_MONTH.format('first')}"
+    r"(?:,?[ ](?:de[ ])?\d{4})?"
+    rf"|{_MONTH.format('second')}[ ]\d\d?(?:st|nd|rd|th)?(?:,?[ ]\d{{4}})?)(?!\d)"
+    r"(?:,?[ ]\d\d?:\d\d)?[:.,]?(?:\*\*|__|\])?[ ]?[:–—-]?[ \t]+(?=\S)",
+    re.IGNORECASE,
+)
+
+
+def day_of_entry(line: str, until: datetime) -> datetime | None:
+    """Return the day that an entry begins with; None if it begins with none. Without a year it is
+    the last such day before `until`, if the entry has the day of the week: else it may be to come.
+    """
+    entry = _ENTRY.match(line)
+    if entry is None:
+        return None
+    day = entry["day"]
+    if DATE.search(day):
+        return read_moment(day, until)
+    weekday = _weekday(entry["weekday"] or "")
+    for year in range(until.year, until.year - YEARS_BACK, -1) if weekday is not None else ():
+        written = f"{year}年{day}" if "月" in day else f"{day}{'' if day[-1] == '.' else ' '}{year}"
+        at = read_moment(written, until)
+        if at and at <= until + timedelta(days=1) and at.weekday() == weekday:
+            return at
+    return None
+
+
+def _weekday(name: str) -> int | None:
+    begins = name.lower()[:3]
+    return next((n for n, names in enumerate(_WEEKDAYS) if begins in names.split()), None)
 
 
 def read_moment(text: str, day: datetime, *, day_first: bool | None = None) -> datetime | None:

@@ -29,7 +29,12 @@ from recall_server.domain.text.labels import (
     session_of,
 )
 from recall_server.domain.text.speakers import with_names, without_false_speakers
-from recall_server.domain.text.stamps import DATE, MONTHS_OF_A_YEAR, read_moment
+from recall_server.domain.text.stamps import (
+    DATE,
+    MONTHS_OF_A_YEAR,
+    day_of_entry,
+    read_moment,
+)
 
 TURN_CHARS_MAX = 1_200
 # Short turns are joined if a text has more turns than `TURNS_MIN`, plus one for each
@@ -37,6 +42,9 @@ TURN_CHARS_MAX = 1_200
 TURNS_MIN = 200
 CHARS_OF_A_TURN = 40
 _DAY_CHARS_MAX = 40
+# So many lines that begin with a day, in order, are entries of a diary or a log.
+_ENTRIES_MIN = 3
+_ENTRY_CHARS = 60
 _MUCH_LONGER = 5
 
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
@@ -221,17 +229,40 @@ def _days_of_lines(lines: Sequence[Line], text: str, occurred_at: datetime) -> d
     return found
 
 
+def _days_of_entries(
+    lines: Sequence[Line], text: str, occurred_at: datetime
+) -> dict[int, datetime]:
+    """Return the days that the entries of a diary or a log begin with, by the start of their lines;
+    none if they are out of order or to come, or if somebody speaks.
+    """
+    if any(line.name for line in lines):
+        return {}
+    found: dict[int, datetime] = {}
+    for line in lines:
+        if line.heading or line.blank or not text[line.start : line.start + 1].strip():
+            continue
+        head = text[line.start : min(line.end, line.start + _ENTRY_CHARS)]
+        if at := day_of_entry(head, occurred_at):
+            found[line.start] = at
+    days = list(found.values())
+    ordered = days in (sorted(days), sorted(days, reverse=True))
+    past = all(day <= occurred_at + timedelta(days=1) for day in days)
+    return found if len(days) >= _ENTRIES_MIN and ordered and past else {}
+
+
 def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
     """Join lines to utterances, with the date and session of the last heading above."""
     day_first = _day_first(lines, occurred_at)
     days = _days_of_lines(lines, text, occurred_at)
+    entries = _days_of_entries(lines, text, occurred_at)
     session: str | None = None
     day: datetime | None = None
     speaker, said_at = None, day
     start = end = -1
     ends: re.Pattern[str] | None = None
     for line, below in zip_longest(lines, lines[1:]):
-        began = days.get(line.start)
+        entry = entries.get(line.start)
+        began = days.get(line.start) or entry
         spoken = not line.blank and end > start >= 0
         left = spoken and ends and ends.match(text, line.start)
         closes = line.heading or line.name or began or left or (line.blank and speaker is None)
@@ -255,7 +286,7 @@ def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator
         elif not line.blank:
             start, end = (line.start if start < 0 else start), line.end
             if began:
-                speaker, said_at, day = None, None, began
+                speaker, said_at, day = None, entry, began
     if start >= 0:
         yield _Utterance(start, end, speaker, session, said_at)
 

@@ -252,6 +252,25 @@ async def test_two_people_who_say_the_same_of_themselves_do_not_give_way(
     assert {hit.gave_way_to for hit in hits} == {None}
 
 
+@pytest.mark.parametrize(
+    ("later", "gives_way"),
+    [
+        ("Dana of the sales team works in Perth.", False),
+        ("Carl of the sales team works in Perth.", True),
+    ],
+)
+async def test_what_is_said_of_another_at_its_beginning_takes_the_place_of_nothing(
+    open_app: Open, clock: Clock, later: str, gives_way: bool
+) -> None:
+    """The control: it is said of the same one."""
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, "Carl of the sales team works in Ghent.", later)
+        hits = await asked(application, "Where does the sales team work?")
+
+    assert any(hit.gave_way_to for hit in hits) is gives_way
+
+
 async def test_the_formula_of_mode_recall_is_not_changed(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
         await enter(application)
