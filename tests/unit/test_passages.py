@@ -158,7 +158,9 @@ def test_lines_that_are_each_a_sentence_are_joined_only_while_they_are_short() -
     assert [words for _, words in cut("\n".join(notes))] == [*notes[:1], "\n".join(notes[1:])]
 
 
-def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words() -> None:
+def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words_and_its_subject_with_all() -> (
+    None
+):
     head = "To: Ben\nDate: Tue, 10 Nov 2026 16:42\nSubject: Desk"
     quoted = "> Which wood?"
     more = "It is 3 m long, and it must carry a saw, a lathe and a drill, so take the thick boards."
@@ -166,8 +168,8 @@ def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words() -> None:
 
     assert cut(f"{text}\n\n{quoted}") == [
         ((), f"{head}\n\nHi Ben,\n\nash, please."),
-        ((), f"{more}\n\nBest\nAna"),
-        ((), quoted),
+        (("Subject: Desk",), f"{more}\n\nBest\nAna"),
+        (("Subject: Desk",), quoted),
     ]
 
 

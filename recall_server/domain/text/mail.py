@@ -58,10 +58,10 @@ _FROM = re.compile(
     rf"^[ \t]*(?:from|von|de|van|发件人|差出人)[ ]?[:：][ \t]*{_NAME}[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_ABOUT = re.compile(
-    r"^[ \t]*(?:subject|betreff|objet|asunto|assunto|onderwerp|主题|件名)[ ]?[:：]",
-    re.IGNORECASE | re.MULTILINE,
+SUBJECT = re.compile(
+    r"[ \t]*(?:subject|betreff|objet|asunto|assunto|onderwerp|主题|件名)[ ]?[:：]", re.IGNORECASE
 )
+_ABOUT = re.compile(rf"^{SUBJECT.pattern}", re.IGNORECASE | re.MULTILINE)
 _SENT = re.compile(rf"^{DATE_LINE.pattern}", re.IGNORECASE | re.MULTILINE)
 _STAMP = r"[^\n]{4,60}?\d\d(?:[ ]?[ap]\.?m\b\.?)?(?:[ ]Uhr)?"
 # "On Mon, 11 Jan 2027 at 21:47, Ana Kim <ana@x.org> wrote:", which a mail program may have wrapped.

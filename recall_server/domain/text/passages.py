@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
 from recall_server.domain.erasure import BLOCK
-from recall_server.domain.text.mail import LEAD
+from recall_server.domain.text.mail import LEAD, SUBJECT
 
 HEADING_CHARS_MAX = 80
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
@@ -110,6 +110,8 @@ TABLE_LEVEL = 8
 # The level of lines that are part of the next passage, and not above the ones after it: a ruled
 # line, the head of a mail, "Dear Ana,".
 LEAD_LEVEL = 9
+# The subject of a mail is above all of it.
+_SUBJECT_LEVEL = 0
 
 _LINE = re.compile(r"[^\n]+")
 _FENCE = re.compile(r"[ \t]{0,3}(?:```|~~~)")
@@ -209,6 +211,8 @@ def _with_headings(
             start = -1
         elif block.level < LEAD_LEVEL:
             headings.append((block.level, Span(block.start, block.end)))
+        elif SUBJECT.match(text, block.start):
+            headings[:] = [(_SUBJECT_LEVEL, Span(block.start, block.end))]
     if start >= 0:
         yield Span(start, end), above
 
