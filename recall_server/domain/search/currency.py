@@ -93,7 +93,7 @@ _WORD = re.compile(r"[^\W\d_][\w.'’-]*")
 _NO_NAMES = STOP | frozenset({"euro", "euros", "eur", "usd", "gbp", "chf", "uhr", "prozent"})
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """The terms of a question, and the kind of answer that it asks for, if it asks for one."""
 
     terms: frozenset[str]
@@ -102,7 +102,7 @@ class _Asked(NamedTuple):
     name: bool
 
     @classmethod
-    def of(cls, question: str) -> "_Asked":
+    def read(cls, question: str) -> "_Question":
         number = _ASKS_NUMBER.search(question) is not None
         moment = _ASKS_MOMENT.search(question) is not None
         name = _ASKS_NAME.search(question) is not None
@@ -170,7 +170,7 @@ class _Statement:
                 found.setdefault(of, set()).add(match["time"] or match["amount"] or match["number"])
         return found
 
-    def answers(self, asked: _Asked) -> bool | None:
+    def answers(self, asked: _Question) -> bool | None:
         """Return whether it has a term of the question, and an answer of the kind that is asked
         for; None if it has a term, and no kind is asked for.
         """
@@ -187,7 +187,7 @@ class _Statement:
         same = self.values.keys() & earlier.values.keys()
         return bool(same) and all(self.values[of].isdisjoint(earlier.values[of]) for of in same)
 
-    def names_another(self, earlier: "_Statement", asked: _Asked) -> bool:
+    def names_another(self, earlier: "_Statement", asked: _Question) -> bool:
         """Return whether it names somebody whom neither the question nor an earlier statement
         names: a number in it may be theirs.
         """
@@ -196,7 +196,7 @@ class _Statement:
             for named in self.names
         )
 
-    def is_of_another(self, earlier: "_Statement", asked: _Asked) -> bool:
+    def is_of_another(self, earlier: "_Statement", asked: _Question) -> bool:
         """Return whether it and an earlier statement begin with two names, neither of them asked
         for, and differ in a further name: they say the same of two people or things.
         """
@@ -253,7 +253,7 @@ def later_first(
     Superseded items are not compared, as their order is decided, nor those that began at `until` or
     later. A less trusted item never goes above a more trusted one.
     """
-    asked = _Asked.of(question)
+    asked = _Question.read(question)
     order = list(range(len(items)))
     said = list(map(_Statement, items))
     alike = _alike(said, asked.terms, until)
@@ -319,7 +319,7 @@ def _near(
                 yield from product(numbered.intersection(places), numbered.intersection(others))
 
 
-def _renews(later: _Statement, earlier: _Statement, asked: _Asked) -> bool:
+def _renews(later: _Statement, earlier: _Statement, asked: _Question) -> bool:
     """Return whether a later statement that something has changed has another number of the same
     kind.
     """
@@ -336,7 +336,7 @@ def _renews(later: _Statement, earlier: _Statement, asked: _Asked) -> bool:
 def _above(
     said: Mapping[int, _Statement],
     when: Sequence[tuple[datetime, datetime, int]],
-    asked: _Asked,
+    asked: _Question,
 ) -> dict[int, list[int]]:
     """Return for the place of each of these statements about the same thing those of the later ones
     that may rank above it.

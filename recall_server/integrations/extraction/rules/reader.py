@@ -8,6 +8,7 @@ from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate, Passage, candidates_max
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.text.dates import began
+from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.rules import cutting, facts, headings, judging, wording
 from recall_server.integrations.extraction.rules.cutting import Kind, Piece
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, of_pair
@@ -415,6 +416,8 @@ class _Reader:
         speaks = language.has("words.first", opened[:12] if language.name == "en" else text)
         speaks = speaks and not (yes or judging.leans(opened, language))
         vague = language.starts("words.pronoun", opened) or language.has("drop.judges", text)
+        # "Two years?" – "Two years. Hm."
+        vague = vague or not (yes or set(terms(opened)).difference(terms(asked.text)))
         fits = fits and size(text, language) <= _ANSWER_WORDS_MAX
         if not fits or speaks or vague or not judging.specifics(opened, language):
             return False
