@@ -716,6 +716,12 @@ def test_initials_behind_a_name_are_the_label_of_who_has_it() -> None:
     assert [who for who, _ in said(talk)[-3:]] == ["Ana Kim", "Per Lund", "XY"]
 
 
+def test_who_speaks_once_in_a_chat_with_times_speaks() -> None:
+    talk = "[10:41] pager: disk full\n" + "[10:42] tess: ack\n[10:43] bo.k: looking\n" * 2
+
+    assert [who for who, _ in said(talk)] == ["pager", *["tess", "bo.k"] * 2]
+
+
 def test_what_the_first_speakers_say_is_no_legend() -> None:
     talk = "Speaker 1: Ana\nSpeaker 2: Right\nSpeaker 1: Hello there.\nSpeaker 2: Hi."
 

@@ -118,6 +118,8 @@ class _Labels:
         keys = all((line.name or "").lower() in ROLES_OR_KEYS for line in roles)
         self.roles_speak = not keys or spoken * 2 >= len(roles)
         self.times = Counter(line.name for line in labelled)
+        again = {line.name for line in labelled if line.timed and self.times[line.name] > 1}
+        self.chats = len(again) > 1
         self.alone = not roles
         self.names = self._names()
 
@@ -161,7 +163,7 @@ class _Labels:
 
     def _is_named(self, line: Line) -> bool:
         contact = self.exported > 1 and DATE.search(line.stamp or "")
-        if line.timed and (contact or not str(line.name)[0].islower()):
+        if line.timed and (contact or self.chats or not str(line.name)[0].islower()):
             return True
         return line.name in self.names or self.all_speak or (_is_role(line) and self.roles_speak)
 
