@@ -722,6 +722,13 @@ def test_who_speaks_once_in_a_chat_with_times_speaks() -> None:
     assert [who for who, _ in said(talk)] == ["pager", *["tess", "bo.k"] * 2]
 
 
+def test_a_chat_with_days_but_no_year_has_speakers_and_no_date() -> None:
+    talk = "12/01 18:02 – Claire : Coucou !\n12/01 18:05 – Tonton Gérard : Bonjour.\n" * 2
+
+    assert [who for who, _ in said(talk)] == ["Claire", "Tonton Gérard"] * 2
+    assert not any(turn.said_at for turn in parse_turns(talk, NOW))
+
+
 def test_what_the_first_speakers_say_is_no_legend() -> None:
     talk = "Speaker 1: Ana\nSpeaker 2: Right\nSpeaker 1: Hello there.\nSpeaker 2: Hi."
 

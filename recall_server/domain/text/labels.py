@@ -48,7 +48,8 @@ _LABEL = re.compile(
     r"\s{0,8}(?:[-*>]\s{1,3})?"
     r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3}"
     # As a messenger exports a chat, "02.10.26, 18:03 - Ana: hi", and of a call: "00:12 Ana: hi".
-    r"|(?P<since>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ "
+    r"|(?P<since>\d{1,4}[./-]\d\d?(?:[./-]\d{2,4})?\.?,?\ "
+    r"\d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ "
     # And of a video call: "(00:12) Ana: hi", "09:14:02 From Ana to Everyone: hi".
     r"|\(?(?P<clock>\d\d?:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:\ ?[ap]m)?)\)?(?:\ [-–])?\ "
     r"(?P<sent>From\ )?)?"
@@ -61,10 +62,13 @@ _LABEL = re.compile(
     r"|(?P<wide>：|(?<=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]):(?=[^\s/])))"
 )
 # A day and a time as a messenger exports a chat; the name in its contacts may be "Mum ❤" or "~ Jo".
-_DATED = r"\d{1,4}[./-]\d\d?[./-]\d{2,4},?[ ]\d\d?:\d\d(?::\d\d)?(?:[ \u202f\xa0]?[APap][Mm])?"
+_DATED = (
+    r"\d{1,4}[./-]\d\d?(?:[./-]\d{2,4})?\.?,?[ ]\d\d?:\d\d(?::\d\d)?(?:[ \u202f\xa0]?[APap][Mm])?"
+)
 _EXPORTED = re.compile(
     rf"\s{{0,8}}[\u200e\u200f]?(?:\[(?P<before>{_DATED})\]|(?P<since>{_DATED})\s[-–])"
-    r"\s[~\s\u200e\u202f]{0,4}(?P<name>[^\s:\"“„«<>\[\]][^\n:\"“„«<>\[\]]{0,39}):(?=\s|$)"
+    r"\s[~\s\u200e\u202f]{0,4}(?P<name>[^\s:\"“„«<>\[\]](?:[^\n:\"“„«<>\[\]]{0,38}[^\s:\"“„«<>\[\]])?)"
+    r"[ \u202f\xa0]?:(?=\s|$)"
 )
 _NOTICE_WORDS = _words(
     "created added changed left joined removed deleted pinned set hat haben ha han creó añadió"

@@ -51,6 +51,9 @@ _ENTRY = re.compile(
     re.IGNORECASE,
 )
 
+# "12/01 18:02" is of no day that is known.
+_WITHOUT_YEAR = re.compile(r"(?<![\d:])\d\d?[./-]\d\d?\.?,?\s+\d\d?:\d\d")
+
 
 def day_of_entry(line: str, until: datetime) -> datetime | None:
     """Return the day that an entry begins with; None if it begins with none. Without a year it is
@@ -82,7 +85,7 @@ def read_moment(text: str, day: datetime, *, day_first: bool | None = None) -> d
     March.
     """
     date, clock = DATE.search(text), _TIME.search(text)
-    if date is None and clock is None:
+    if date is None and (clock is None or _WITHOUT_YEAR.search(text)):
         return None
     try:
         at = (
