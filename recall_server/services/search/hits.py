@@ -68,7 +68,7 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     # Items without a vector are compared by their words.
     without = [one for one in found.best if one.slot not in found.vectors]
     found = await search.load_items(tx, found, without, only_current=only_current)
-    found = await _without_lead_of_title(tx, found._replace(lead=_lead(found, query)), query)
+    found = await _without_titles(tx, found._replace(lead=_lead(found, query)), query)
     found = _worth_showing(found, query)
     fresh = found._replace(best=_in_order(found, query))
     chosen: Sequence[Candidate] = ()
@@ -88,28 +88,40 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
             return fresh._replace(best=chosen, further=[one for one in best if one.slot in others])
 
 
-async def _without_lead_of_title(tx: Transaction, found: Candidates, query: Query) -> Candidates:
-    """Return the candidates with the title of a conversation at their top among the others: it has
-    the words of the question, but says nothing of what is below it. The first line of notes may be
-    the answer.
+async def _without_titles(tx: Transaction, found: Candidates, query: Query) -> Candidates:
+    """Return the candidates with the titles of conversations behind the others: a title has words
+    of the question, but says nothing of what is below it. The first line of notes may be the
+    answer.
     """
-    first = found.best[0] if found.best else None
-    if query.mode not in DEFAULT_ORDER or first is None or first.others:
+    opens = [one for one in found.best[: query.limit] if _may_be_title(found, one)]
+    if query.mode not in DEFAULT_ORDER or not opens:
         return found
-    if not found.documents.opens(first.slot, HEADING_CHARS_MAX):
+    below = [Candidate(one.slot + step, 0.0) for one in opens for step in range(1, BELOW_TITLE + 1)]
+    found = await search.load_items(tx, found, [*opens, *below])
+    cited = {slot: item.citation for slot, item in found.items.items()}
+    talks = {one.episode_id for one in cited.values() if one.speaker}
+    titles = {
+        one.slot
+        for one in opens
+        if one.slot in cited
+        and cited[one.slot].episode_id in talks
+        and not cited[one.slot].speaker
+        and may_name(found.items[one.slot].quote)
+    }
+    if not titles:
         return found
-    below = [Candidate(first.slot + step, 0.0) for step in range(1, BELOW_TITLE + 1)]
-    found = await search.load_items(tx, found, [first, *below])
-    item = found.items.get(first.slot)
-    if item is None or item.citation.speaker or not may_name(item.quote):
-        return found
-    spoken = [found.items[one.slot].citation for one in below if one.slot in found.items]
-    if not any(one.speaker and one.episode_id == item.citation.episode_id for one in spoken):
-        return found
-    scores = first.score * OF_TITLE, first.final * OF_TITLE
-    title = first._replace(score=scores[0], final=scores[1])
-    best = sorted([title, *found.best[1:]], key=lambda one: -one.final)
-    return found._replace(best=best, lead=None)
+    lead = None if found.best[0].slot in titles else found.lead
+    behind = [
+        one._replace(score=one.score * OF_TITLE, final=one.final * OF_TITLE)
+        if one.slot in titles
+        else one
+        for one in found.best
+    ]
+    return found._replace(best=sorted(behind, key=lambda one: -one.final), lead=lead)
+
+
+def _may_be_title(found: Candidates, one: Candidate) -> bool:
+    return not one.others and found.documents.opens(one.slot, HEADING_CHARS_MAX)
 
 
 def _worth_showing(found: Candidates, query: Query) -> Candidates:
