@@ -1466,6 +1466,7 @@ def test_what_states_nothing_yields_nothing(text: str) -> None:
             "Ann: On Friday at noon?\nBob: Perfect.",
             ["On Friday at noon?\nBob: Perfect."],
         ),
+        ("**Since May** I live in Lisbon.", ["**Since May** I live in Lisbon."]),
     ],
 )  # fmt: skip
 def test_a_span_cites_the_very_words(text: str, quotes: list[str]) -> None:

@@ -505,6 +505,9 @@ class _Reader:
         self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, found)
         if len(text) > TEXT_CHARS_MAX:
             return
+        cited, whole = self.passage.text[start : clause.end], self.passage.text
+        if cited.count("**") % 2 and whole.endswith("**", 0, start):
+            start -= 2  # "**Tue 3 Feb** Back to 10 mg."
         began_at = when.at if when and past and when.at < base else None
         self.before.kept = Candidate(
             text=text,
