@@ -424,6 +424,12 @@ class _Reader:
         self._keep(piece, Verdict(judging.UNSURE, MemoryType.FACT), question=question)
         return True
 
+    def _cited(self, start: int, end: int) -> Span:
+        """Return a span with the mark before it: "**Tue 3 Feb** Back to 10 mg."."""
+        text = self.passage.text
+        marked = text.count("**", start, end) % 2 and text.endswith("**", 0, start)
+        return Span(start - 2 if marked else start, end)
+
     def _corrects(self, piece: Piece) -> bool:
         """Keep "Actually no, spaces" as the new value of a fact; False if it corrects none."""
         before = self.before or self.said_by.get(self.speaker.shown)
@@ -505,14 +511,11 @@ class _Reader:
         self.before = self.said_by[self.speaker.shown] = _Before(said, clause.start, found)
         if len(text) > TEXT_CHARS_MAX:
             return
-        cited, whole = self.passage.text[start : clause.end], self.passage.text
-        if cited.count("**") % 2 and whole.endswith("**", 0, start):
-            start -= 2  # "**Tue 3 Feb** Back to 10 mg."
         began_at = when.at if when and past and when.at < base else None
         self.before.kept = Candidate(
             text=text,
             type=type_,
-            span=Span(start, clause.end),
+            span=self._cited(start, clause.end),
             fact=found.fact if found else None,
             confidence=verdict.confidence,
             importance=importance(said),
