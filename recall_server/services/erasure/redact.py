@@ -208,8 +208,9 @@ async def write(tx: Transaction, redaction: Redaction, piece: Piece, now: dateti
         await tx.words.add(redaction.left)
         await tx.words.backdate(redaction.moments)
         await commit.settle_ended(tx, now)
-        await tx.erasures.remove_tasks(affected.tasks)
         await tx.jobs.requeue_without_space(now)
+    if piece.tasks:
+        await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
 

@@ -114,7 +114,7 @@ class Piece:
     of the index, with the `words` of those that search finds, and the terms `of_hidden` entries;
     the `digests` that it stores; the ids of the `turns` that it deletes before their text; the
     turns that it overwrites (`labels`). `texts`: it erases the words of the texts, and all that is
-    not in another piece.
+    not in another piece. `tasks`: it erases the tasks that hold any of it by then.
     """
 
     memories: Sequence[str] = ()
@@ -125,6 +125,11 @@ class Piece:
     words: Postings = NO_WORDS
     of_hidden: Collection[str] = ()
     texts: bool = False
+
+    @property
+    def tasks(self) -> bool:
+        # Those that begin between the texts and the last piece change nothing that it rests on.
+        return self.texts or bool(self.labels)
 
     @property
     def rows(self) -> int:
