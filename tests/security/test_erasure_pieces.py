@@ -14,10 +14,11 @@ from recall_server.services.erasure import Erased
 from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.erasure.targets import Batch
+from recall_server.storage.bound_connection import load
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
-from tests.support.conversation import ALICE, context, drained, enter, remember
-from tests.support.counted import interrupted
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.counted import counted, interrupted
 from tests.support.erasure import found, rows, select
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities
@@ -237,6 +238,38 @@ async def test_what_changes_between_two_pieces_is_erased_too(open_app: Open) -> 
     assert same
     assert "late" in str(after["tags"])
     assert "Zoe" not in everything_left
+
+
+async def test_what_an_erasure_takes_out_of_the_index_is_worked_out_before_others_wait(
+    open_app: Open,
+) -> None:
+    """The lists of words are long, and a memory may cite a hundred texts. Controls: they are
+    written, and worked out anew after others have changed them.
+    """
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for number in range(3):
+            await put(application, f"Zoe: Ana lives in Anatown. Moss {number} is green.", "")
+            await drained(application)
+        (memory,) = await memories(application)
+
+        async def between() -> None:
+            await put(application, "Zoe: Moss is soft. Ben lives in Bentown.", "")
+            await drained(application)
+
+        with counted(application) as counts, interrupted(application, None, between):
+            await application.services.erase.memory(context(application), memory.id)
+        queries = load(application.store.engine)
+        _, _, same = await state(application)
+        moss, ana = await found(application, "moss"), await found(application, "Anatown")
+
+    erasing = counts.under_lock[counts.under_lock.index(queries["hold"].sql) :]
+    assert not {queries["lists_of"].sql, queries["slots_of_items"].sql} & {*erasing}
+    assert queries["put_lists"].sql in counts.written
+    assert queries["add_lists"].sql in counts.written
+    assert same
+    assert len(moss) == 4
+    assert "Anatown" not in str(ana)
 
 
 async def texts_of(application: Application, name: str) -> None:
