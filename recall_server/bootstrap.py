@@ -223,6 +223,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             redaction,
             cursors,
             settings.task_messages_max,
+            settings.task_history_bytes_max,
             settings.answer_bytes_max,
             open_answers,
         )

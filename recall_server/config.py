@@ -386,6 +386,8 @@ class Settings(ModelSettings, ThresholdSettings):
     """bytes of one A2A task, with its messages, events and result"""
     task_messages_max: int = Field(200, ge=2)
     """newest messages of one A2A task that are kept"""
+    task_history_bytes_max: int = Field(2_097_152, ge=65_536)
+    """bytes of the newest messages of one A2A task that are kept"""
     task_questions_max: int = Field(50, ge=1)
     """questions that an A2A task asks at once; more follow the answers"""
     task_changes_max: int = Field(900, ge=1)

@@ -4,7 +4,7 @@ short again.
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import httpx2
@@ -17,7 +17,7 @@ from recall_server.domain.errors import QueryTimeout
 from recall_server.storage import inspection
 from recall_server.storage.driver import Driver
 from recall_server.storage.inspection import Level
-from recall_server.storage.sqlite import SqliteDriver
+from recall_server.storage.sqlite import LARGE_ROWS, READERS, SqliteDriver
 from recall_server.storage.sqlite.connection import JOURNAL_BYTES
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, remember
@@ -40,6 +40,35 @@ async def write(driver: Driver, pieces: int) -> None:
             await connection.fetch("CREATE TABLE IF NOT EXISTS filler (piece BLOB)", {})
             await connection.fetch("DELETE FROM filler", {})
             await connection.fetch(f"INSERT INTO filler VALUES (zeroblob({PIECE_BYTES}))", {})
+
+
+async def test_the_commit_of_a_large_change_leaves_the_journal_to_a_reader(tmp_path: Path) -> None:
+    """Others would wait while it is copied. Control: a reader copies it, if one is free."""
+    path = tmp_path / "recall.db"
+    driver = SqliteDriver(path)
+    await driver.open()
+
+    async def many() -> None:
+        async with driver.transaction(namespace=None, write=True) as connection:
+            await connection.fetch("CREATE TABLE filler (piece BLOB)", {})
+            values = ", ".join(["(zeroblob(16384))"] * (LARGE_ROWS + 1))
+            await connection.fetch(f"INSERT INTO filler VALUES {values}", {})
+
+    async with AsyncExitStack() as busy, asyncio.timeout(WITHIN_S):
+        for _ in range(READERS):
+            await busy.enter_async_context(driver.transaction(namespace=None, write=False))
+        writing = asyncio.create_task(many())
+        with closing(sqlite3.connect(path)) as raw:
+            while not raw.execute("SELECT 1 FROM sqlite_master").fetchall():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        left = path.stat().st_size
+        await busy.aclose()
+        await writing
+    copied = path.stat().st_size
+    await driver.close()
+
+    assert left < 100_000
+    assert copied > LARGE_ROWS * 16_384
 
 
 async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> None:

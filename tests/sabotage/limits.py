@@ -441,7 +441,7 @@ BREAKAGES = (
     Breakage(
         "questions-again",
         "that an answer that is not understood brings no event with all questions",
-        "recall_server.services.tasks.transitions:TaskTransitions.change",
+        "recall_server.services.tasks.transitions:prepared",
         Instead("replace", "after.status"),
         (
             "tests/security/test_kept_bytes.py::test_an_answer_that_is_not_understood_leaves_a_line[sqlite]",

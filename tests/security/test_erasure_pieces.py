@@ -14,10 +14,11 @@ from recall_server.services.erasure import Erased
 from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.erasure.targets import Batch
+from recall_server.storage.bound_connection import load
 from tests.support.application import Open
-from tests.support.containers import OTTER, RED, everything, put
-from tests.support.conversation import ALICE, context, drained, enter
-from tests.support.counted import interrupted
+from tests.support.containers import OTTER, RED, everything, put, start
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.counted import counted, interrupted
 from tests.support.erasure import found, rows, select
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities
@@ -237,3 +238,87 @@ async def test_what_changes_between_two_pieces_is_erased_too(open_app: Open) -> 
     assert same
     assert "late" in str(after["tags"])
     assert "Zoe" not in everything_left
+
+
+async def test_what_an_erasure_takes_out_of_the_index_is_worked_out_before_others_wait(
+    open_app: Open,
+) -> None:
+    """The lists of words are long, and a memory may cite a hundred texts. Controls: they are
+    written, and worked out anew after others have changed them.
+    """
+    async with open_app(extractor=Stating(), embedder=None) as application:
+        await enter(application)
+        for number in range(3):
+            await put(application, f"Zoe: Ana lives in Anatown. Moss {number} is green.", "")
+            await drained(application)
+        (memory,) = await memories(application)
+
+        async def between() -> None:
+            await put(application, "Zoe: Moss is soft. Ben lives in Bentown.", "")
+            await drained(application)
+
+        with counted(application) as counts, interrupted(application, None, between):
+            await application.services.erase.memory(context(application), memory.id)
+        queries = load(application.store.engine)
+        _, _, same = await state(application)
+        moss, ana = await found(application, "moss"), await found(application, "Anatown")
+
+    erasing = counts.under_lock[counts.under_lock.index(queries["hold"].sql) :]
+    assert not {queries["lists_of"].sql, queries["slots_of_items"].sql} & {*erasing}
+    assert queries["put_lists"].sql in counts.written
+    assert queries["add_lists"].sql in counts.written
+    assert same
+    assert len(moss) == 4
+    assert "Anatown" not in str(ana)
+
+
+async def texts_of(application: Application, name: str) -> None:
+    await put(application, f"{name}: Pia lives in {name}town.", "")
+    await remember(application, f"Xia: A heron of {name}'s.")
+
+
+async def task_of(application: Application, name: str) -> None:
+    await start(application, f"Yan: {name} has a boat.", "")
+
+
+@pytest.mark.parametrize("tell", [texts_of, task_of])
+async def test_what_is_said_of_somebody_during_their_erasure_goes_up_to_its_last_piece(
+    open_app: Open, clock: Clock, tell: Callable[[Application, str], Awaitable[None]]
+) -> None:
+    """A subject is not closed: it comes before one transaction, in each erasure before a later one.
+    What comes after the last piece is new, and stays whole.
+    """
+    ends = list[tuple[str, list[str], str]]()
+    async with open_app(extractor=Stating(), erasure_limits=PIECES, embedder=None) as application:
+        await enter(application)
+        while not ends or ends[-1][0] == "erasing":
+            name = f"Zo{chr(ord('a') + len(ends))}"
+            said = TWO.replace("Zoe", name).replace("town", f"town{len(ends)}")
+            await put(application, said, "")
+            await drained(application)
+            clock.pass_(timedelta(seconds=1))
+            asked = await application.services.erase.subject(context(application), name)
+            erasure = f"SELECT state, left_behind FROM erasures WHERE id = '{asked.id}'"
+            states = list[str]()
+
+            async def say(name: str = name, of: str = erasure, seen: list[str] = states) -> None:
+                (row,) = await select(application.store, of)
+                seen.append(row["state"])
+                if len(seen) == len(ends) + 1:
+                    clock.pass_(timedelta(seconds=1))
+                    await tell(application, name)
+
+            with interrupted(application, None, say, times=999):
+                await drained(application)
+            await drained(application)
+            (row,) = await select(application.store, erasure)
+            left = sorted(one for one in await everything(application) if name in one)
+            ends.append((states[len(ends)], left, row["left_behind"]))
+        _, _, same = await state(application)
+
+    *during, (_, after, _) = ends
+    assert len(during) > 6
+    assert [left for _, left, _ in during] == [[]] * len(during)
+    assert len(after) > 1
+    assert {left_behind for *_, left_behind in ends} == {""}
+    assert same

@@ -12,12 +12,14 @@ from recall_server.domain.episode import Source
 from recall_server.domain.errors import ExportDamaged, TextTooLong
 from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Policy
+from recall_server.domain.task import TaskState
 from recall_server.services.memory.ingest import Submission
+from recall_server.storage.bound_connection import load
 from recall_server.storage.driver import Document
 from recall_server.storage.tables import registry
 from tests.support.a2a_bindings import Wire, message
 from tests.support.conversation import ALICE, context, drained
-from tests.support.counted import counted
+from tests.support.counted import counted, interrupted
 from tests.support.erasure import select
 from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.server import Json, Running, Serve
@@ -330,6 +332,58 @@ async def test_a_task_grows_to_its_limit_and_can_still_be_ended(serve: Serve) ->
     assert "LIMIT_REACHED" in faults[-1].text
     assert size < 270_000
     assert ended["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_task_keeps_the_newest_messages_that_fit(serve: Serve) -> None:
+    """Each answer writes all that are kept, and others wait for that. Control: the first are there
+    as long as they fit.
+    """
+    async with (
+        serve(worker_jobs=0, task_history_bytes_max=100_000) as running,
+        running.http(await running.token()) as http,
+    ):
+        wire = Wire(http)
+        task = await asking(running, wire)
+        kept = []
+        for number in range(8):
+            await wire.task({"text": f"hm {number} " + "hm" * 10_000}, taskId=task["id"])
+            (row,) = await select(running.application.store, "SELECT messages FROM runs")
+            history = (await wire.result("GetTask", id=task["id"], historyLength=50))["history"]
+            said = [one["parts"][0]["text"][:4] for one in history if "hm " in str(one)]
+            kept.append((size_of(row["messages"]), said))
+
+    assert kept[0][1] == ["hm 0"]
+    assert all(size <= 101_000 for size, _ in kept)
+    assert [said[-1] for _, said in kept] == [f"hm {number}" for number in range(8)]
+    assert kept[-1][1] == ["hm 4", "hm 5", "hm 6", "hm 7"]
+
+
+async def test_a_task_that_is_answered_or_cancelled_is_read_before_the_lock(
+    running: Running, wire: Wire
+) -> None:
+    """A large task is read and its rows are made while others write. Of two answers at once both
+    count. Control: it is written under the lock.
+    """
+    task = await asking(running, wire)
+    tasks, calling = running.application.services.tasks, context(running.application)
+    first, second = (await tasks.get(calling, task["id"])).status.questions[:2]
+
+    async def between() -> None:
+        await tasks.answer(
+            context(running.application), task["id"], [{"id": first.id, "choice": "keep_new"}]
+        )
+
+    with counted(running.application) as counts, interrupted(running.application, None, between):
+        after = await tasks.answer(calling, task["id"], [{"id": second.id, "choice": "keep_both"}])
+        ended = await tasks.cancel(context(running.application), task["id"])
+
+    queries = load(running.application.store.engine)
+    reads = {queries["run"].sql, queries["run"].unlimited, queries["locked_run"].sql}
+    assert not reads & {*counts.under_lock}
+    assert queries["lock_namespace"].sql in counts.written
+    assert ended.status.state is TaskState.CANCELED
+    assert [one.question_id for one in after.work.resolutions] == [first.id, second.id]
+    assert calling.entry.ids == [task["id"]]
 
 
 async def test_a_full_namespace_can_end_what_it_has_begun(serve: Serve) -> None:

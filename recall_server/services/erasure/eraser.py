@@ -264,10 +264,11 @@ class PartTargets:
         """Write a piece, which must be planned with all as it is now."""
         affected = redaction.affected
         rows = piece.rows
+        if piece.tasks:
+            await self._find_tasks(tx, affected)
         if piece.texts:
             before = sum(one.rows for one in redaction.pieces if not one.texts)
             rows = sum(affected.counts().values()) - before
-            await self._find_tasks(tx, affected)
         await self._write(tx, redaction, piece)
         return Step(rows, affected.last and piece is redaction.pieces[-1])
 

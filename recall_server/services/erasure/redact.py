@@ -98,15 +98,17 @@ class Redaction:
     """The changes of the erasure of `affected`, piece by piece. They were computed before, without
     a lock, and what they rest on must be unchanged when they are written.
 
-    `left`: the entries that passages get anew, found since the `moments`. `bare`: items that lose
-    only their vectors. `hidden`: words that stay forgotten. `episodes`, `memories`: rows that are
-    overwritten; `answers`: memories whose model is named. `again`: turns to extract again.
+    `left`: the entries that passages get anew, with their `lists`, found since the `moments`.
+    `bare`: items that lose only their vectors. `hidden`: words that stay forgotten. `episodes`,
+    `memories`: rows that are overwritten; `answers`: memories whose model is named. `again`: turns
+    to extract again.
     """
 
     affected: Affected
     pieces: Sequence[Piece]
     passages: Sequence[str] = ()
     left: Postings = NO_WORDS
+    lists: indexing.Lists | None = None
     moments: Mapping[str, datetime] = field(default_factory=dict)
     bare: Sequence[str] = ()
     hidden: Mapping[str, list[Citation]] = field(default_factory=dict)
@@ -160,15 +162,25 @@ async def planned(
         cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
         labelled = await tx.erasures.memories_of((cited | affected.labelled) - memories.keys())
     remaining = {i: cut.after[i] for i in sorted(gone & cut.after.keys())}
+    anew = await asyncio.to_thread(lambda: postings(remaining).written())
+    last_slot = (await tx.words.statistics()).last_slot
+    pieces = await asyncio.to_thread(
+        lambda: Writes(
+            affected, gone, remaining.keys(), known, hides, redacted_turns, words, of_hidden
+        ).pieces(rows)
+    )
+    if len(pieces) == 1:
+        # What one piece takes out of the lists of words changes those of the next.
+        (one,) = pieces
+        items = [*one.memories, *one.passages]
+        removal = await tx.words.removal(items, one.words, one.of_hidden)
+        pieces = [replace(one, removal=removal)]
     return Redaction(
         affected,
-        await asyncio.to_thread(
-            lambda: Writes(
-                affected, gone, remaining.keys(), known, hides, redacted_turns, words, of_hidden
-            ).pieces(rows)
-        ),
+        pieces,
         passages=cut.all,
-        left=await asyncio.to_thread(lambda: postings(remaining).written()),
+        left=anew,
+        lists=await asyncio.to_thread(indexing.lists, anew, last_slot),
         moments=await tx.words.moments(remaining.keys() & found),
         bare=await _bare(tx, affected, turns, cut, gone),
         hidden=hidden,
@@ -196,7 +208,7 @@ async def write(tx: Transaction, redaction: Redaction, piece: Piece, now: dateti
         return
     await tx.erasures.remember(piece.digests)
     items = [*piece.memories, *piece.passages]
-    await tx.words.erase(items, piece.words, piece.of_hidden)
+    await tx.words.erase(items, piece.words, piece.of_hidden, piece.removal)
     await tx.vectors.remove([*items, *(redaction.bare if piece.texts else ())])
     if piece.memories:
         await tx.episodes.hide_words(redaction.hidden, now)
@@ -205,11 +217,13 @@ async def write(tx: Transaction, redaction: Redaction, piece: Piece, now: dateti
     await tx.erasures.redact(TURNS, piece.labels)
     if piece.texts:
         await _write_texts(tx, redaction)
-        await tx.words.add(redaction.left)
+        lists = redaction.lists
+        await tx.words.add(redaction.left, lists and await lists.fitting(tx))
         await tx.words.backdate(redaction.moments)
         await commit.settle_ended(tx, now)
-        await tx.erasures.remove_tasks(affected.tasks)
         await tx.jobs.requeue_without_space(now)
+    if piece.tasks:
+        await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
 

@@ -13,6 +13,7 @@ from recall_server.domain.erasure import Covered, ErasedText, Subject, as_read
 from recall_server.domain.ids import NONE
 from recall_server.domain.search.index_entry import Findable
 from recall_server.storage.driver import Row, batches, fitting, grouped, span
+from recall_server.storage.index.documents import Removal
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables import registry
@@ -114,7 +115,8 @@ class Piece:
     of the index, with the `words` of those that search finds, and the terms `of_hidden` entries;
     the `digests` that it stores; the ids of the `turns` that it deletes before their text; the
     turns that it overwrites (`labels`). `texts`: it erases the words of the texts, and all that is
-    not in another piece.
+    not in another piece. `tasks`: it erases the tasks that hold any of it by then. `removal`: what
+    takes the entries out of the index, if that is known.
     """
 
     memories: Sequence[str] = ()
@@ -125,6 +127,12 @@ class Piece:
     words: Postings = NO_WORDS
     of_hidden: Collection[str] = ()
     texts: bool = False
+    removal: Removal | None = None
+
+    @property
+    def tasks(self) -> bool:
+        # Those that begin between the texts and the last piece change nothing that it rests on.
+        return self.texts or bool(self.labels)
 
     @property
     def rows(self) -> int:

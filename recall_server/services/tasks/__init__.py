@@ -4,7 +4,8 @@ consolidate, merge, recheck, review and push.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from recall_server.domain.errors import (
     NotWaiting,
     OnHold,
     ReviewNotFound,
+    Stale,
     TaskEnded,
 )
 from recall_server.domain.ids import Namespace
@@ -37,16 +39,20 @@ from recall_server.domain.task import (
 from recall_server.domain.text.cleaning import storable
 from recall_server.integrations.keys import Cursors, Listing
 from recall_server.services.auth import CALLS, OpenAnswers, require_standing
+from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (
     EXPIRE,
+    Prepared,
     TaskTransitions,
     ended_with_token,
     existing,
-    locked,
+    prepared,
     revoked,
 )
-from recall_server.storage.store import Store
+from recall_server.storage.driver import Document, fitting
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.access import bytes_of
 from recall_server.storage.tables.tasks import Cursor, Filter
 
 # How long the removal of a task is postponed while its namespace is on hold.
@@ -76,6 +82,7 @@ class Tasks:
     redaction: Redaction
     cursors: Cursors
     messages_max: int
+    history_bytes_max: int
     answer_bytes_max: int
     answers: OpenAnswers
 
@@ -130,14 +137,14 @@ class Tasks:
         if said is None and says_nothing(given):
             return await self._not_understood(context, task_id)
         said = said and await self.redaction.message(said, context.entry)
-        async with self.store.change(context) as tx:
-            task = await locked(tx, task_id)
+
+        async def answered(task: Task) -> Task:
             if task.status.state is not TaskState.INPUT_REQUIRED:
                 raise _not_waiting(task)
             now = self.runtime.now()
-            by = context.entry.by
+            context.entry.code = None
             try:
-                found = resolutions(given, task.status.questions, by=by, at=now)
+                found = resolutions(given, task.status.questions, by=context.entry.by, at=now)
             except AnswerUnclear as error:
                 status = replace(task.status, at=now, note=error.message)
                 after = replace(task, status=status)
@@ -147,12 +154,46 @@ class Tasks:
                 context.entry.counts["answered"] = len(found)
             if said and asked:
                 # In a thread: a task may ask many questions.
-                kept = (*task.messages, await asyncio.to_thread(asked, task), said)
-                after = replace(after, messages=kept[-self.messages_max :])
-            saved = await self.transitions.change(tx, task, after)
-            context.entry.ids.append(task.id)
+                messages = await asyncio.to_thread(self._history, task, asked, said)
+                after = replace(after, messages=messages)
+            return after
+
+        saved = await self._changed(context, task_id, answered)
         self.transitions.notify(context.namespace, saved)
         return saved
+
+    async def _changed(
+        self, context: Context, task_id: str, change: Callable[[Task], Awaitable[Task]]
+    ) -> Task:
+        """Change a task, and return it as saved. It is read, and its rows are made, before the
+        transaction, as others would wait for a large one; and anew if it has changed since.
+        """
+
+        async def plan(tx: Transaction) -> Prepared:
+            task = await existing(tx, task_id)
+            return await prepared(task, await change(task))
+
+        async def write(tx: Transaction, made: Prepared) -> Task:
+            if task_id not in context.entry.ids:
+                context.entry.ids.append(task_id)
+            return await self.transitions.write(tx, made)
+
+        tables = self.store.autocommit(context.namespace, access_scope=context.scope)
+        for _ in range(PLANS_MAX):
+            made = await plan(tables)
+            with suppress(Stale):
+                async with self.store.change(context) as tx:
+                    return await write(tx, made)
+        async with self.store.change(context) as tx:
+            return await write(tx, await plan(tx))
+
+    def _history(
+        self, task: Task, asked: Callable[[Task], Message], said: Message
+    ) -> tuple[Message, ...]:
+        """Return the newest messages of a task that is answered, as many as its limits allow."""
+        newest = (said, asked(task), *reversed(task.messages))[: self.messages_max]
+        sizes = ((one, bytes_of([Document(one.document)])) for one in newest)
+        return tuple(reversed(fitting(sizes, self.history_bytes_max)))
 
     async def _not_understood(self, context: Context, task_id: str) -> Task:
         """Return the paused task with a note that says why, and change nothing: a task has many
@@ -196,13 +237,14 @@ class Tasks:
 
     async def cancel(self, context: Context, task_id: str) -> Task:
         """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
-        async with self.store.change(context) as tx:
-            task = await locked(tx, task_id)
+
+        async def cancelled(task: Task) -> Task:
             if task.status.state.final:
                 raise TaskEnded
             status = Status(TaskState.CANCELED, self.runtime.now(), "Canceled on request.")
-            saved = await self.transitions.change(tx, task, replace(task, status=status))
-            context.entry.ids.append(task_id)
+            return replace(task, status=status)
+
+        saved = await self._changed(context, task_id, cancelled)
         self.transitions.notify(context.namespace, saved)
         return saved
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
@@ -19,12 +20,13 @@ from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import Job, Outcome, Status, Task, TaskState
 from recall_server.domain.webhook import OF_TASK
 from recall_server.services.auth import KINDS, OpenAnswers
-from recall_server.services.memory.episodes import prepared
+from recall_server.services.memory import episodes
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, Texts
 from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import TOKEN_REVOKED
+from recall_server.storage.tables.tasks import TaskRows, task_rows
 
 HELD_MAX = 128
 
@@ -56,7 +58,7 @@ async def task_text(task: Task, compute: Compute) -> Text | None:
         container=request.container,
         expires_at=request.text_expires_at,
     )
-    return Text(*await prepared(episode, compute))
+    return Text(*await episodes.prepared(episode, compute))
 
 
 class TaskCache:
@@ -169,19 +171,15 @@ class TaskTransitions:
         or its removal if it has ended. Raises `Stale` if it was changed meanwhile, and
         `LimitReached` if it has grown too large.
         """
+        return await self.write(tx, await prepared(before, after))
+
+    async def write(self, tx: Transaction, change: "Prepared") -> Task:
+        """`change` with what was prepared, maybe before this transaction."""
+        before, after, happened, rows = change
         self.cache.take(tx.bound.owner, before.id)
-        happened: list[Status | Outcome] = []
-        worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
-        if before.status.state is TaskState.SUBMITTED and worked_on:
-            happened.append(Status(TaskState.WORKING, after.status.at))
-        if after.outcome is not None and before.outcome is None:
-            happened.append(after.outcome)
-        # A changed note alone is no event: the event would repeat all questions.
-        if replace(after.status, at=before.status.at, note=before.status.note) != before.status:
-            happened.append(after.status)
-            if kind := OF_TASK.get(after.status.state):
-                tx.webhooks.tell(kind, after.id, after.status.at)
-        saved = self._bounded(await tx.tasks.save(after, *happened))
+        if after.status in happened and (kind := OF_TASK.get(after.status.state)):
+            tx.webhooks.tell(kind, after.id, after.status.at)
+        saved = self._bounded(await tx.tasks.save(after, ahead=rows))
         if happened:
             await self.announce(tx, after)
         asked = before.status.state is TaskState.INPUT_REQUIRED
@@ -215,6 +213,29 @@ class TaskTransitions:
         """Wake the task's subscribers and the worker's pushes only. Call it after the commit."""
         self.events.publish(namespace, task)
         self.runtime.wake_pushes()
+
+
+class Prepared(NamedTuple):
+    """A change of a task, with its events and all rows."""
+
+    before: Task
+    after: Task
+    happened: Sequence[Status | Outcome]
+    rows: TaskRows
+
+
+async def prepared(before: Task, after: Task) -> Prepared:
+    """Return what `TaskTransitions.write` writes: of a large task that takes time."""
+    happened: list[Status | Outcome] = []
+    worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
+    if before.status.state is TaskState.SUBMITTED and worked_on:
+        happened.append(Status(TaskState.WORKING, after.status.at))
+    if after.outcome is not None and before.outcome is None:
+        happened.append(after.outcome)
+    # A changed note alone is no event: the event would repeat all questions.
+    if replace(after.status, at=before.status.at, note=before.status.note) != before.status:
+        happened.append(after.status)
+    return Prepared(before, after, happened, await task_rows(after, *happened))
 
 
 async def existing(tx: Transaction, task_id: str) -> Task:

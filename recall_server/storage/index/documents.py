@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -459,6 +459,15 @@ def having(lists: Mapping[str, str], slots: Iterable[int]) -> list[tuple[str, li
     wanted = np.fromiter(slots, np.int64)
     found = ((term, numbers_of(one)[:, 0]) for term, one in lists.items())
     return [(term, here.tolist()) for term, of in found if len(here := of[np.isin(of, wanted)])]
+
+
+class Removal(NamedTuple):
+    """Of items to erase: the number of hidden entries; and the open and the closed lists that have
+    any of them, without them, of some terms at a time.
+    """
+
+    hidden: int
+    lists: Sequence[tuple[Sequence[str], Document, Document]]
 
 
 def shorter(lists: Iterable[Row], gone: Collection[int]) -> tuple[Document, Document]:

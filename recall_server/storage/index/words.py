@@ -23,6 +23,7 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Failure, Row, batches, moment
 from recall_server.storage.index.documents import (
     Documents,
+    Removal,
     Slots,
     having,
     numbers_of,
@@ -212,30 +213,44 @@ class WordIndex(BoundTable):
             await self._bound.send("relabel_documents", ids=sorted(ids))
 
     async def erase(
-        self, ids: Collection[str], words: Postings, of_hidden: Iterable[str] | None = None
+        self,
+        ids: Collection[str],
+        words: Postings,
+        of_hidden: Iterable[str] | None = None,
+        ahead: Removal | None = None,
     ) -> None:
         """Delete all entries of these items, hidden ones too. `words` are the postings of the
-        findable entries, and `of_hidden` all terms of the hidden ones, if they are known. The
-        caller must change the epoch of the namespace in this transaction, or caches keep the
-        entries.
+        findable entries, `of_hidden` all terms of the hidden ones, if they are known, and `ahead`
+        what `removal` returns for these. The caller must change the epoch of the namespace in this
+        transaction, or caches keep the entries.
         """
         if not ids:
             return
-        wanted = sorted(ids)
-        rows = await self._bound.fetch("slots_of_items", ids=wanted)
+        hidden, lists = ahead or await self.removal(ids, words, of_hidden)
+        for terms, opened, closed in lists:
+            await self._bound.send("put_lists", lists=opened)
+            await self._bound.send("put_closed_lists", lists=closed)
+            await self._bound.send("drop_empty_lists", terms=terms)
+        if hidden or words.documents:
+            await self._hide(words, kept=-hidden)
+        await self._bound.send("erase_documents", ids=sorted(ids))
+        await self._bound.send(
+            "drop_unused_terms", terms=[one for some, *_ in lists for one in some]
+        )
+
+    async def removal(
+        self, ids: Collection[str], words: Postings, of_hidden: Iterable[str] | None = None
+    ) -> Removal:
+        """Return what `erase` writes: reading and cutting long lists takes time."""
+        rows = await self._by_ids("slots_of_items", ids)
         gone, hidden = [row["slot"] for row in rows], sum(not row["findable"] for row in rows)
         terms = words.terms if words.documents else []
         if hidden:
             if of_hidden is None:
                 of_hidden = chain.from_iterable((await self.terms_of_hidden(ids)).values())
             terms = sorted({*terms, *of_hidden})
-        for some in batches(terms, TERMS):
-            await self._take_out(wanted, gone, some)
-            await self._bound.send("drop_empty_lists", terms=some)
-        if hidden or words.documents:
-            await self._hide(words, kept=-hidden)
-        await self._bound.send("erase_documents", ids=wanted)
-        await self._bound.send("drop_unused_terms", terms=terms)
+        lists = [(some, *await self._without(ids, gone, some)) for some in batches(terms, TERMS)]
+        return Removal(hidden, lists)
 
     async def entered(self, ids: Collection[str]) -> set[str]:
         """Return those of these items that have any entry, found or hidden."""
@@ -255,22 +270,14 @@ class WordIndex(BoundTable):
                         found.setdefault(item_id, []).append(term)
         return found
 
-    async def _take_out(
-        self, ids: Sequence[str], gone: Collection[int], terms: Sequence[str]
-    ) -> None:
-        """Write the lists of these terms without these items, whose slots are `gone`."""
-        few = len(ids) <= FEW
-        lists = await self._bound.fetch(
-            "lists_of",
-            ids=ids if few else [],
-            terms=terms,
-            few=few,
-            first=min(gone, default=0),
-            last=max(gone, default=0),
-        )
-        opened, closed = await asyncio.to_thread(shorter, lists, {*gone})
-        await self._bound.send("put_lists", lists=opened)
-        await self._bound.send("put_closed_lists", lists=closed)
+    async def _without(
+        self, ids: Collection[str], gone: Collection[int], terms: Sequence[str]
+    ) -> tuple[Document, Document]:
+        """Return the lists of these terms without these items, whose slots are `gone`."""
+        few, first, last = len(ids) <= FEW, min(gone, default=0), max(gone, default=0)
+        given = {"ids": sorted(ids) if few else [], "few": few, "first": first, "last": last}
+        lists = await self._bound.fetch("lists_of", terms=terms, **given)
+        return await asyncio.to_thread(shorter, lists, {*gone})
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Return since when search finds each of these items."""
@@ -279,8 +286,9 @@ class WordIndex(BoundTable):
 
     async def backdate(self, moments: Mapping[str, datetime]) -> None:
         """Set since when search finds these items, after their entries were made anew."""
-        rows = [{"item_id": one, "added_at": at} for one, at in moments.items()]
-        await self._bound.many("backdate_document", rows)
+        if moments:
+            written = {one: at.isoformat(timespec="microseconds") for one, at in moments.items()}
+            await self._bound.send("backdate_each", moments=Document(written))
 
     async def stale(self) -> list[Namespace]:
         """The namespaces whose index was made by an older recipe."""

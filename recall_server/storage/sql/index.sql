@@ -158,9 +158,20 @@ WHERE namespace = :namespace AND findable AND turn_id IN (
 SELECT item_id, added_at FROM documents
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 
--- query: backdate_document
-UPDATE documents SET added_at = :added_at
-WHERE namespace = :namespace AND item_id = :item_id AND findable
+-- query: backdate_each
+-- Each moment has the id of its item as its name.
+-- in: sqlite
+WITH given AS MATERIALIZED (
+  SELECT :namespace AS given_namespace, key AS given_item, value AS given_at
+  FROM json_each(:moments)
+)
+UPDATE documents SET added_at = given_at FROM given
+WHERE namespace = given_namespace AND item_id = given_item AND findable
+-- in: postgres
+-- By an array: joined with the moments, Postgres would read all documents.
+UPDATE documents SET added_at = CAST(:moments ->> item_id AS timestamptz)
+WHERE namespace = :namespace AND findable
+  AND item_id = ANY (ARRAY(SELECT jsonb_object_keys(:moments)))
 
 -- query: uncount_terms
 -- A word that only hidden items have stays, with a count of 0.

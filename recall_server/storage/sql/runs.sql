@@ -86,8 +86,10 @@ DELETE FROM runs WHERE namespace = :namespace AND id = :id RETURNING stored_byte
 DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id
 
 -- query: add_run_event
+-- If there is an event of this number, the task was changed meanwhile, and change_run fails.
 INSERT INTO run_events (namespace, run_id, seq, status, outcome)
 VALUES (:namespace, :run_id, :seq, :status, :outcome)
+ON CONFLICT (namespace, run_id, seq) DO NOTHING
 
 -- query: run_events
 SELECT e.seq, e.status, e.outcome, r.context_id, r.event_bytes

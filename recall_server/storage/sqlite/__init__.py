@@ -280,6 +280,9 @@ class SqliteDriver:
             rows = raw.total_changes - rows
             return ()
 
+        def leave_journal(raw: sqlite3.Connection) -> Sequence[Any]:
+            return _NOT_COPYING(raw) if rows > LARGE_ROWS else ()
+
         async def begin() -> Sequence[Step]:
             nonlocal shared, taken
             if not taken:
@@ -296,7 +299,7 @@ class SqliteDriver:
                 await self._writing.acquire(namespace)
                 taken = True
             yield transaction
-            written = await transaction.end(self._check_file, count, _COMMIT)
+            written = await transaction.end(self._check_file, count, leave_journal, _COMMIT)
         except BaseException as error:  # a cancelled caller must leave nothing behind
             self._doubt(error)
             if transaction.begun:
@@ -307,7 +310,7 @@ class SqliteDriver:
             if taken:
                 self._writing.release(namespace)
         if written:
-            await self._committed(namespace, large=late and rows > LARGE_ROWS, shared=shared)
+            await self._committed(namespace, large=rows > LARGE_ROWS, shared=shared)
 
     async def _committed(self, namespace: str | None, *, large: bool, shared: bool) -> None:
         """Do what others need not wait for after a commit."""

@@ -69,7 +69,7 @@ class TaskTable(BoundTable):
 
     async def add(self, task: Task) -> Task:
         """Store a new task with its first event. Raises `QuotaExceeded`."""
-        written = await apart(task.large, _written, task, [task.status])
+        written = await task_rows(task, task.status)
         request = _document(Request, task.request)
         task = _counted(task, written, bytes_of([request]))
         await take_quota(self._bound, task.stored_bytes)
@@ -97,13 +97,16 @@ class TaskTable(BoundTable):
         found = await _tasks(await self._bound.fetch(query, id=task_id))
         return found[0] if found else None
 
-    async def save(self, task: Task, *happened: Status | Outcome) -> Task:
-        """Replace the version that `task` was made from, and add its new events.
+    async def save(
+        self, task: Task, *happened: Status | Outcome, ahead: "TaskRows | None" = None
+    ) -> Task:
+        """Replace the version that `task` was made from, and add its new events. `ahead`: what
+        `task_rows` returns for these.
 
         Raises `Stale` if it was changed meanwhile (see `Connection.expect`), and `QuotaExceeded` if
         it grows by more than the quota has left.
         """
-        written = await apart(task.large, _written, task, happened)
+        written = ahead or await task_rows(task, *happened)
         saved = _counted(task, written, task.request_bytes)
         more = saved.stored_bytes - task.stored_bytes
         if more > SMALL_BYTES:
@@ -184,7 +187,7 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
     }
 
 
-class _Written(NamedTuple):
+class TaskRows(NamedTuple):
     """The documents of a task and the rows of its new events, in the form that is stored."""
 
     documents: dict[str, Document | None]
@@ -193,7 +196,12 @@ class _Written(NamedTuple):
     event_bytes: int
 
 
-def _written(task: Task, happened: Sequence[Status | Outcome]) -> _Written:
+async def task_rows(task: Task, *happened: Status | Outcome) -> TaskRows:
+    """Return what a change of a task is written with: of a large task that takes time."""
+    return await apart(task.large, _written, task, happened)
+
+
+def _written(task: Task, happened: Sequence[Status | Outcome]) -> TaskRows:
     documents = {
         "work": _document(Work, task.work),
         "status": _document(Status, task.status),
@@ -209,10 +217,10 @@ def _written(task: Task, happened: Sequence[Status | Outcome]) -> _Written:
             {"run_id": task.id, "seq": seq, "status": None, "outcome": None} | {name: stored}
         )
     event_bytes = sum(bytes_of((row["status"], row["outcome"])) for row in rows)
-    return _Written(documents, rows, bytes_of(documents.values()), event_bytes)
+    return TaskRows(documents, rows, bytes_of(documents.values()), event_bytes)
 
 
-def _counted(task: Task, written: _Written, request_bytes: int) -> Task:
+def _counted(task: Task, written: TaskRows, request_bytes: int) -> Task:
     """Return the task with its new events and bytes counted."""
     task = replace(
         task,
@@ -224,7 +232,7 @@ def _counted(task: Task, written: _Written, request_bytes: int) -> Task:
     return replace(task, stored_bytes=size)
 
 
-def _changing(task: Task, written: _Written) -> dict[str, Any]:
+def _changing(task: Task, written: TaskRows) -> dict[str, Any]:
     return {
         "state": task.status.state,
         "round": task.round,
