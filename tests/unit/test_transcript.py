@@ -685,12 +685,26 @@ def test_an_entry_of_a_log_was_said_on_the_day_that_it_begins_with(log: str) -> 
         "2023-06-01 We fly to Graz.\n2023-06-03 We ski.\n2023-06-09 We rest.",
         "2023-03-09 Rain.\n2023-03-01 Graz.\n2023-03-03 Ana left.",
         "2023-03-01 Graz.\n2023-03-03 Ana left.",
+        # History; jobs; birthdays; a fair that is to come.
+        "1 May 2001: Founded in Leeds.\n9 June 2011: Moved to Kiel.\n2 May 2020: Sold to Acme.",
+        "1 May 2021 – 9 June 2021: Acme.\n1 July 2021 – 9 May 2022: Bex.\n1 June 2022 – now: Cox.",
+        "2022-05-01 to 2022-05-09 Oslo\n2022-06-01 to 2022-06-09 Fair in Kiel\n2022-07-01 Graz",
+        "2018-03-01 Ana Kim\n2018-04-02 Ben Roe\n2018-07-03 Cy Ode",
+        "Tue 4 June The fair opens.\nWed 5 June A choir sings.\nThu 6 June The fair ends.",
     ],
 )
-def test_days_without_a_year_to_come_out_of_order_or_too_few_are_no_entries(text: str) -> None:
+def test_days_that_are_not_those_of_a_log_are_none_on_which_anything_was_said(text: str) -> None:
     turns = parse_turns(text, datetime(2023, 5, 8, tzinfo=UTC))
 
     assert not any(turn.said_at for turn in turns)
+
+
+def test_an_entry_whose_day_cannot_be_told_was_not_said_on_the_day_before() -> None:
+    log = "2023-03-01 We went to Graz.\n2023-03-03 Ana left.\n9 March: it rained.\nAll day.\n"
+    turns = parse_turns(f"{log}2023-03-10 We went home.", datetime(2023, 5, 8, tzinfo=UTC))
+
+    days = [turn.said_at and turn.said_at.day for turn in turns]
+    assert days == [1, 3, None, 10]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from itertools import dropwhile, groupby, takewhile, zip_longest
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
 from recall_server.domain.text.stamps import DATE, is_moment
 
-_STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
+STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3
 # One in so many of the labels that recur must have speech.
 _KEYS_OF_SPEECH = 4
@@ -192,7 +192,7 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
         text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
     ]
     again = len({line.name for line in unsure}) < len(unsure) == len(content)
-    if again and sum(line.endswith(_STOPS) for line in dashed) * 2 >= len(dashed):
+    if again and sum(line.endswith(STOPS) for line in dashed) * 2 >= len(dashed):
         return lines
     return [Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
 
@@ -215,5 +215,5 @@ def _is_speech(text: str, line: Line) -> bool:
     words = words or text[line.end : line.end + 200].strip().partition("\n")[0]
     counted = len(words[:200].split()) >= _SPEECH_WORDS_MIN
     return (
-        counted or words.endswith(_STOPS) or (has_no_case(words) and len(words) > _SPEECH_WORDS_MIN)
+        counted or words.endswith(STOPS) or (has_no_case(words) and len(words) > _SPEECH_WORDS_MIN)
     )

@@ -56,6 +56,15 @@ Goal is 78.
 I was born in May 1990 and I was born in Lagos.
   fact | The user was born in May 1990.
   fact | The user was born in Lagos. | user, from, Lagos
+# An entry of a log is no title of the next one.
+2023-05-01: 1.0.1 - fix the crash\\n2023-05-03: 1.0.2 - fix a typo\\n2023-05-05: 1.1.0 - add the export
+  fact | 2023-05-01: 1.0.1 - fix the crash.
+  fact | 2023-05-03: 1.0.2 - fix a typo.
+  fact | 2023-05-05: 1.1.0 - add the export.
+3 May 1978: Ana\\n9 June 1981: Ben\\n12 November 1990: Cy
+  fact | 3 May 1978: Ana.
+  fact | 9 June 1981: Ben.
+  fact | 12 November 1990: Cy.
 # Sentences that refer to the one before stand with it, also several of them; without it they yield nothing.
 Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
   fact | Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.

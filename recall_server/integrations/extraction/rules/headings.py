@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recall_server.domain.text.passages import ASIDE, is_named, may_name
+from recall_server.domain.text.stamps import begins_with_day
 from recall_server.integrations.extraction.rules.cutting import DAY, UNMARKED, Kind, Piece
 from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, roles_of, shape
@@ -21,6 +22,7 @@ _SECTION = 2
 _INITIALS_MAX = 5
 # So many labels that each occur once are keys, even before whole sentences.
 _KEYS_MIN = 3
+_LINE_CHARS = 200
 NOBODY = Speaker("", "")
 
 
@@ -93,15 +95,20 @@ class Headings:
         return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 
-def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool) -> list[Piece]:
-    """Return a paragraph with its first line as a title (`opens`), day or caption, if it is one."""
+def with_heading(
+    found: list[Piece], text: str, language: Table, *, opens: bool, dated: bool
+) -> list[Piece]:
+    """Return a paragraph with its first line as a title (`opens`), day or caption, if it is one. An
+    entry of a log is none: another one follows it, or it was said on its day (`dated`).
+    """
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
     titled = shape("titled").search(first.key or line)
     keyed = opens and first.kind is Kind.PAIR and (titled or shape("number").search(first.key))
     named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
-    logged = shape("entry").match(line) and shape("entry").match(below.lstrip())
+    following = text[first.end : first.end + _LINE_CHARS].lstrip()
+    logged = _is_entry(line) and (dated or _is_entry(following))
     if not named or goes_on or logged or not may_name(line):
         return found
     level = first.level or UNMARKED
@@ -113,6 +120,10 @@ def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool)
     elif len(found) == 1 or not (caption or language.patterns["date"].search(line)):
         return found
     return [replace(first, kind=Kind.HEADING, level=level), *found[1:]]
+
+
+def _is_entry(line: str) -> bool:
+    return begins_with_day(line) or shape("entry").match(line) is not None
 
 
 def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:

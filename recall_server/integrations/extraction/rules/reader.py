@@ -108,7 +108,8 @@ class _Reader:
         if not found:
             return
         if self.notes and not turn.speaker and self.labels.isdisjoint(one.key for one in found):
-            found = headings.with_heading(found, text, self.language, opens=self.opens)
+            dated = turn.said_at is not None
+            found = headings.with_heading(found, text, self.language, opens=self.opens, dated=dated)
         self.opens = False
         self.headings.begin(found)
         marks = [at for at, one in enumerate(found) if one.key in self.labels]
