@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import dropwhile, groupby, takewhile, zip_longest
 
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
@@ -29,21 +29,25 @@ _SECTION = re.compile(
     re.IGNORECASE,
 )
 # A label that stands for a name, and where a text says for which: "Speaker 1: Ana Kim (host)" above
-# all that is said, several of them on a line or below each other; or "Ana Kim (AK)".
+# all that is said, several of them on a line or below each other; or "Ana Kim (AK)" in a list. What
+# is one word may be what somebody says, or is: "Speaker 1: Hello", "Speaker 2: Female".
 _STANDS = (
-    r"(?:(?:speaker|person|participant|voice|sprecher(?:in)?|teilnehmer(?:in)?|hablante|persona"
-    r"|locut(?:eur|rice)|personne)[ ]?[A-Za-z\d]{1,2}|[A-Z]{1,3}\d?)"
+    r"(?:(?i:speaker|person|participant|voice|sprecher(?:in)?|teilnehmer(?:in)?|hablante|persona"
+    r"|locut(?:eur|rice)|personne)[ ]?[A-Za-z\d]{1,2}|[A-Z]{2,3})"
 )
 _NAMED = (
-    r"(?:(?:Mr|Mrs|Ms|Dr|Sr|Sra|Mme)\.?[ ])?[^\W\d_a-z][\w.'’-]*(?:[ ][^\W\d_a-z][\w.'’-]*){0,3}"
+    r"(?:(?:Mr|Mrs|Ms|Dr|Sr|Sra|Mme)\.?[ ])?[^\W\d_a-z][\w.'’-]*(?:[ ][^\W\d_a-z][\w.'’-]*){1,3}"
 )
 _PAIR = re.compile(
-    rf"(?P<label>(?i:{_STANDS}))[ ]?[:=–][ ]*(?P<name>{_NAMED})(?:[ ]?\([^()\n]{{1,40}}\))?"
+    rf"(?P<label>{_STANDS})[ ]?[:=–][ ]*(?P<name>{_NAMED})(?:[ ]?\([^()\n]{{1,40}}\))?"
     r"(?:[ \t]*(?:[;,|/][ \t]*|[ \t]{2,})|[ \t\r]*(?=\n|$))"
 )
-_INITIALS = re.compile(rf"(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)")
+_INITIALS = re.compile(
+    rf"(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
+)
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]")
 _LEGEND_CHARS_MAX = 2_000
+_INITIALS_MAX = 3
 
 
 def without_false_speakers(lines: Sequence[Line], text: str) -> list[Line]:
@@ -60,17 +64,18 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
     stand for, and drop the labels of the legend itself, which nobody says.
     """
     times = Counter(line.name for line in lines if line.name)
-    names = {
-        one["label"]: one["name"]
+    listed = (
+        (one["label"], one["name"])
         for one in _INITIALS.finditer(text, 0, _LEGEND_CHARS_MAX)
-        if one["label"] in times and one["label"] == "".join(_CAPITAL.findall(one["name"]))
-    }
+        if one["label"] in times and _are_initials(one["label"], one["name"])
+    )
+    names = _certain(listed)
     begins = dropwhile(lambda line: not (line.name or _pairs(line, text)), lines)
     legend = list(takewhile(lambda line: _pairs(line, text), begins))
-    pairs = {label: name for line in legend for label, name in _pairs(line, text).items()}
+    pairs = _certain(pair for line in legend for pair in _pairs(line, text))
     above = {line.start for line in legend}
     # "Speaker 1: Right", with others below it, is what somebody says.
-    apart = len(pairs) > 1 and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
+    apart = len({*pairs.values()}) > 1 and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
     if apart and any(line.name in pairs for line in lines if line.start not in above):
         names |= pairs
     else:
@@ -83,14 +88,29 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
     ]
 
 
-def _pairs(line: Line, text: str) -> dict[str, str]:
+def _certain(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return what each label stands for, without labels that stand for several names."""
+    found: dict[str, set[str]] = {}
+    for label, name in pairs:
+        found.setdefault(label, set()).add(name)
+    return {label: one for label, (one, *others) in found.items() if not others}
+
+
+def _are_initials(label: str, name: str) -> bool:
+    return "".join(_CAPITAL.findall(name)).endswith(label)  # "Dr. Ana Kim (AK)"
+
+
+def _pairs(line: Line, text: str) -> list[tuple[str, str]]:
     """Return the labels that a line explains, with their names; none if it says anything else."""
-    found: dict[str, str] = {}
+    found: list[tuple[str, str]] = []
     at = line.start if line.start < _LEGEND_CHARS_MAX else line.end
     while at < line.end and (pair := _PAIR.match(text, at, line.end)):
-        found[pair["label"]] = pair["name"]
+        label, name = pair["label"], pair["name"]
+        if label.isupper() and len(label) <= _INITIALS_MAX and not _are_initials(label, name):
+            return []
+        found.append((label, name))
         at = pair.end()
-    return found if at == line.end else {}
+    return found if at == line.end else []
 
 
 class _Labels:

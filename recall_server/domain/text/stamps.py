@@ -76,10 +76,10 @@ def entry_of(line: str, until: datetime) -> Entry | None:
     if DATE.search(day):
         return Entry(read_moment(day, until), words)
     weekday = _weekday(entry["weekday"] or "")
+    if weekday is None:
+        return Entry(None, words)
     may_be = []
-    for year in (
-        range(until.year - YEARS_MAX, until.year + YEARS_MAX) if weekday is not None else ()
-    ):
+    for year in range(until.year - YEARS_MAX, until.year + YEARS_MAX):
         written = f"{year}年{day}" if "月" in day else f"{day}{'' if day[-1] == '.' else ' '}{year}"
         at = read_moment(written, until)
         may_be += [at] if at and at.weekday() == weekday else []
