@@ -708,6 +708,20 @@ def test_an_entry_whose_day_cannot_be_told_was_not_said_on_the_day_before() -> N
 
 
 @pytest.mark.parametrize(
+    ("between", "below", "day"),
+    [("", "To do\n- paint", None), ("", "# To do\n- paint", None), ("She flew.\n\n", "Rest.", 9)],
+)
+def test_what_stands_below_a_log_was_not_said_with_its_last_entry(
+    between: str, below: str, day: int | None
+) -> None:
+    """The control: other entries have a second paragraph too."""
+    log = f"2023-03-01 We met.\n\n2023-03-03 Ana left.\n\n{between}2023-03-09 Rain.\n\n{below}"
+    *_, last = parse_turns(log, datetime(2023, 5, 8, tzinfo=UTC))
+
+    assert (last.said_at and last.said_at.day) == day
+
+
+@pytest.mark.parametrize(
     "legend",
     [
         "Speaker 1: Ana Kim (host)    Speaker 2: Mr. Lund",

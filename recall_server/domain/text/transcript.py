@@ -234,27 +234,34 @@ def _days_of_entries(
     lines: Sequence[Line], text: str, occurred_at: datetime
 ) -> dict[int, datetime | None]:
     """Return the days that the entries of a diary or a log begin with, by the start of their lines,
-    None for one that cannot be told. There are none if the days are out of order, to come or years
-    apart, as those of birthdays and of history are, if most stand beside a name, or if somebody
-    speaks.
+    and None where a line begins what was not said on the day above it. There are none if the days
+    are out of order, to come or years apart, as those of birthdays and of history are, if most
+    stand beside a name, or if somebody speaks.
     """
     if any(line.name for line in lines):
         return {}
     found: dict[int, datetime | None] = {}
-    names = 0
-    for line in lines:
+    names, goes_on, ends = 0, False, -1
+    for above, line in pairwise([Line(0, 0, 0, blank=True), *lines]):
         if line.heading or line.blank or not text[line.start : line.start + 1].strip():
             continue
         head = text[line.start : min(line.end, line.start + _ENTRY_CHARS)]
         if entry := entry_of(head, occurred_at):
+            goes_on, ends = goes_on or ends >= 0, -1
             found[line.start] = entry.day
             words = entry.words.strip()
             names += not words.endswith(STOPS) and may_speak(words, small=False)
+        elif head.startswith("#"):
+            found[line.start] = None
+        elif above.blank and found and ends < 0:
+            ends = line.start
     days = list(filter(None, found.values()))
     ordered = days in (sorted(days), sorted(days, reverse=True))
     past = all(day <= occurred_at + timedelta(days=1) for day in days)
     near = all(abs(one - other) <= _BETWEEN_MAX for one, other in pairwise(days))
-    many = len(days) >= _ENTRIES_MIN and names * 2 < len(found)
+    if ends >= 0 and not goes_on:
+        found[ends] = None  # No entry has a second paragraph: nor has the last one.
+    many = len(days) >= _ENTRIES_MIN and names * 2 < len(days)
     return found if many and ordered and past and near else {}
 
 
