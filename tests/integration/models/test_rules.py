@@ -56,7 +56,10 @@ Goal is 78.
 I was born in May 1990 and I was born in Lagos.
   fact | The user was born in May 1990.
   fact | The user was born in Lagos. | user, from, Lagos
-# An entry of a log is no title of the next one.
+# What is below a day is not below the day before; an entry of a log is no title of the next one.
+Boat\\n\\n## 2023-05-01\\n- bought the boat\\n## 2023-05-03\\n- painted the boat
+  fact | Boat, 2023-05-01: bought the boat.
+  fact | Boat, 2023-05-03: painted the boat.
 2023-05-01: 1.0.1 - fix the crash\\n2023-05-03: 1.0.2 - fix a typo\\n2023-05-05: 1.1.0 - add the export
   fact | 2023-05-01: 1.0.1 - fix the crash.
   fact | 2023-05-03: 1.0.2 - fix a typo.

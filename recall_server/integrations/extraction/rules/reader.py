@@ -102,6 +102,10 @@ class _Reader:
         if shape("ruled").search(text, self.read_to, span.end):
             self.headings = replace(self.headings, by_level={}, subject=headings.NOBODY)
             self.opens = True
+        # A heading with a day is in no turn.
+        above = span.start if turn.speaker else self.read_to
+        for piece in cutting.pieces(text, above, span.start, self.language):
+            self.headings.add(piece, self.language)
         self.read_to = span.end
         self.in_mail = bool(shape("header").match(text[span.start : span.start + _HEAD_CHARS]))
         found = list(cutting.pieces(text, span.start, span.end, self.language))
