@@ -200,8 +200,10 @@ def _labelled(line: str, start: int, end: int) -> Line:
     """Return a line with the label that it begins with, if any."""
     label = _EXPORTED.match(line)
     if label and len(label["name"].split()) <= _NAME_WORDS_MAX and _is_contact(label["name"]):
-        stamp = label["before"] or label["since"]
-        return Line(start, start + label.end(), end, _name(label), stamp, timed=True)
+        stamp, said = label["before"] or label["since"], start + label.end()
+        if label["name"].lower() in _NOT_SPEAKERS:  # "[2026-05-02 10:00:00] INFO: started"
+            return Line(start, said, end, SYSTEM, stamp)
+        return Line(start, said, end, _name(label), stamp, timed=True)
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])

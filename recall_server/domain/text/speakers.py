@@ -16,6 +16,7 @@ STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3
 # One in so many of the labels that recur must have speech.
 _KEYS_OF_SPEECH = 4
+_KEYS_MIN = 3
 # So many lines with a time may be all of a call.
 _CLOCKED_MIN = 3
 _DIGITS = re.compile(r"\d+")
@@ -123,10 +124,20 @@ class _Labels:
         self.speech = {x.start for x in labelled if x.above or _is_speech(text, x)}
         self.chat = _messages_below(content)
         self.exported = sum(line.timed for line in labelled)
-        self.all_speak = len(labelled) == len(content) and len(self.speech) * 2 >= len(labelled)
-        wide = [line.name for line in labelled if self.is_wide(line)]
+        self.keyed = _are_keys(labelled, text) and (
+            len({line.name for line in labelled}) == len(labelled) or _are_records(lines)
+        )
+        self.all_speak = (
+            len(labelled) == len(content)
+            and len(self.speech) * 2 >= len(labelled)
+            and not self.keyed
+        )
+        wide = [line for line in labelled if self.is_wide(line)]
         titles = next((at for at, line in enumerate(content) if line.name), 0)
-        recurs = len({*wide}) < len(list(groupby(wide)))
+        names = [line.name for line in wide]
+        recurs = len({*names}) < len(list(groupby(names)))
+        spoken = sum(line.start in self.speech for line in wide)
+        recurs = recurs and spoken * _KEYS_OF_SPEECH >= len(wide)
         self.wide_speak = len(wide) == len(content) - titles and recurs
         self.plain = [line for line in labelled if self.is_plain(line)]
         # "09:00 Registration: coffee": in a programme, few things come twice.
@@ -147,7 +158,8 @@ class _Labels:
         """
         timed = {line.name for line in self.lines if line.timed and self.times[line.name] > 1}
         again = [line for line in self.plain if self.times[line.name] > 1]
-        if sum(line.start in self.speech for line in again) * _KEYS_OF_SPEECH < len(again):
+        spoken = sum(line.start in self.speech for line in again)
+        if self.keyed or spoken * _KEYS_OF_SPEECH < len(again):
             return timed  # "Port: 80" and "Port: 443" are settings.
         forms = {self._form(line) for line in again}
         once = [x for x in self.plain if x.start in self.speech and self._form(x) in forms]
@@ -215,6 +227,24 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     if again and sum(line.endswith(STOPS) for line in dashed) * 2 >= len(dashed):
         return lines
     return [Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
+
+
+def _are_keys(labelled: Sequence[Line], text: str) -> bool:
+    """Return whether none of several labels has a sentence with its end, as in a list of addresses,
+    and no chat.
+    """
+    ends = (text[line.said_from : line.end].rstrip().endswith(STOPS) for line in labelled)
+    return len(labelled) >= _KEYS_MIN and not any(ends)
+
+
+def _are_records(lines: Sequence[Line]) -> bool:
+    """Return whether the same labels, more than two, come once in each of several paragraphs, in
+    the same order: "Hotel: …", "Price: …", "Beds: …".
+    """
+    parts = groupby(lines, lambda line: line.blank or line.heading)
+    named = [tuple(line.name for line in part if line.name) for _, part in parts]
+    found = Counter(filter(None, named))
+    return [len(one) == len({*one}) >= _KEYS_MIN and found[one] > 1 for one in found] == [True]
 
 
 def _messages_below(content: Sequence[Line]) -> int:

@@ -64,6 +64,20 @@ Boat\\n\\n## 2023-05-01\\n- bought the boat\\n## 2023-05-03\\n- painted the boat
   fact | 2023-05-01: 1.0.1 - fix the crash.
   fact | 2023-05-03: 1.0.2 - fix a typo.
   fact | 2023-05-05: 1.1.0 - add the export.
+# Keys that recur are no speakers, the first of a row is no title, and one is no job.
+Invoice 1: Acme, 400 euros\\nInvoice 2: Bex, 120 euros\\nInvoice 3: Cox, 90 euros
+  fact | Invoice 1: Acme, 400 euros.
+  fact | Invoice 2: Bex, 120 euros.
+  fact | Invoice 3: Cox, 90 euros.
+Title: Dune\\nWriter: Frank Herbert\\nShelf: second from the top
+  fact | Title: Dune.
+  fact | Writer: Frank Herbert.
+  fact | Shelf: second from the top.
+Hotel: Sol in Lugo\\nPrice: 68 euros\\nBeds: 2\\n\\nHotel: Mar in Vigo\\nPrice: 55 euros\\nBeds: 4
+  fact | Hotel: Sol in Lugo.
+  fact | Price: 68 euros.
+  fact | Hotel: Mar in Vigo.
+  fact | Price: 55 euros.
 3 May 1978: Ana\\n9 June 1981: Ben\\n12 November 1990: Cy
   fact | 3 May 1978: Ana.
   fact | 9 June 1981: Ben.

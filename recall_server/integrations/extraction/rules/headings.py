@@ -22,7 +22,6 @@ _SECTION = 2
 _INITIALS_MAX = 5
 # So many labels that each occur once are keys, even before whole sentences.
 _KEYS_MIN = 3
-_LINE_CHARS = 200
 NOBODY = Speaker("", "")
 
 
@@ -105,9 +104,11 @@ def with_heading(
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
     titled = shape("titled").search(first.key or line)
-    keyed = opens and first.kind is Kind.PAIR and (titled or shape("number").search(first.key))
+    following = text[first.end : first.end + 200].lstrip()
+    keyed = titled or shape("number").search(first.key)
+    keyed = None if following.startswith(first.key.partition(" ")[0]) else keyed  # "Invoice 2: …"
+    keyed = keyed if opens and first.kind is Kind.PAIR else None
     named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
-    following = text[first.end : first.end + _LINE_CHARS].lstrip()
     logged = _is_entry(line) and (dated or _is_entry(following))
     if not named or goes_on or logged or not may_name(line):
         return found
@@ -146,7 +147,8 @@ def labels(text: str, speakers: set[str]) -> frozenset[str]:
     lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
     found = Counter(match[1] for match in map(shape("label").match, lines) if match)
     roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
-    named = frozenset(one for one in found if found[one] > 1 or one in roles) - speakers
+    small = {one for one in found if found[one] > 1 and one[0].islower()}
+    named = frozenset(small | roles) - speakers
     spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
     return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
 
