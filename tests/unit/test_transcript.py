@@ -687,6 +687,7 @@ def test_an_entry_of_a_log_was_said_on_the_day_that_it_begins_with(log: str) -> 
         "2023-03-01 Graz.\n2023-03-03 Ana left.",
         # History; jobs; birthdays; a fair that is to come.
         "1 May 2001: Founded in Leeds.\n9 June 2011: Moved to Kiel.\n2 May 2020: Sold to Acme.",
+        "1 May 1886: They strike.\n3 May 1886: They strike still.\n4 May 1886: A bomb explodes.",
         "1 May 2021 – 9 June 2021: Acme.\n1 July 2021 – 9 May 2022: Bex.\n1 June 2022 – now: Cox.",
         "2022-05-01 to 2022-05-09 Oslo\n2022-06-01 to 2022-06-09 Fair in Kiel\n2022-07-01 Graz",
         "2018-03-01 Ana Kim\n2018-04-02 Ben Roe\n2018-07-03 Cy Ode",
@@ -733,6 +734,19 @@ def test_what_stands_below_a_log_was_not_said_with_its_last_entry(
 )
 def test_keys_of_lists_and_records_speak_not(text: str) -> None:
     assert not any(who for who, _ in said(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "00:01 Ana: hi all of you\n00:05 Ben: hello to you\n00:09 Cy: what is the plan",
+        "02.11.26, 18:03 - Job: hi all\n02.11.26, 18:04 - Ana: hi\n02.11.26, 18:05 - Job: bye",
+        "Day 1\n\nAna: I ski.\nBen: I swim.\nCy: I run.\n\nAna: I ran.\nBen: I ski.\nCy: I swam.",
+    ],
+    ids=["call", "contact", "round"],
+)
+def test_those_who_speak_like_keys_speak_still(text: str) -> None:
+    assert all(who in ("Ana", "Ben", "Cy", "Job") for who, words in said(text) if words != "Day 1")
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,8 @@ def _labelled(line: str, start: int, end: int) -> Line:
     label = _EXPORTED.match(line)
     if label and len(label["name"].split()) <= _NAME_WORDS_MAX and _is_contact(label["name"]):
         stamp, said = label["before"] or label["since"], start + label.end()
-        if label["name"].lower() in _NOT_SPEAKERS:  # "[2026-05-02 10:00:00] INFO: started"
+        # "[2026-05-02 10:00:00] INFO: started"
+        if label["name"].isupper() and label["name"].lower() in _NOT_SPEAKERS:
             return Line(start, said, end, SYSTEM, stamp)
         return Line(start, said, end, _name(label), stamp, timed=True)
     label = _LABEL.match(line)

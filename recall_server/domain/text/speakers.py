@@ -230,11 +230,11 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
 
 
 def _are_keys(labelled: Sequence[Line], text: str) -> bool:
-    """Return whether none of several labels has a sentence with its end, as in a list of addresses,
-    and no chat.
+    """Return whether none of several labels has a time, or a sentence with its end, as in a list of
+    addresses, and no chat.
     """
     ends = (text[line.said_from : line.end].rstrip().endswith(STOPS) for line in labelled)
-    return len(labelled) >= _KEYS_MIN and not any(ends)
+    return len(labelled) >= _KEYS_MIN and not any(line.stamp for line in labelled) and not any(ends)
 
 
 def _are_records(lines: Sequence[Line]) -> bool:

@@ -46,6 +46,7 @@ _DAY_CHARS_MAX = 40
 _ENTRIES_MIN = 3
 _ENTRY_CHARS = 60
 _BETWEEN_MAX = timedelta(days=366)
+_AGO_MAX = timedelta(days=30 * 366)
 _MUCH_LONGER = 5
 
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
@@ -235,7 +236,7 @@ def _days_of_entries(
 ) -> dict[int, datetime | None]:
     """Return the days that the entries of a diary or a log begin with, by the start of their lines,
     and None where a line begins what was not said on the day above it. There are none if the days
-    are out of order, to come or years apart, as those of birthdays and of history are, if most
+    are out of order, to come, long ago or years apart, as those of history and birthdays, if most
     stand beside a name, or if somebody speaks.
     """
     if any(line.name for line in lines):
@@ -257,7 +258,7 @@ def _days_of_entries(
             ends = line.start
     days = list(filter(None, found.values()))
     ordered = days in (sorted(days), sorted(days, reverse=True))
-    past = all(day <= occurred_at + timedelta(days=1) for day in days)
+    past = all(timedelta(days=-1) <= occurred_at - day <= _AGO_MAX for day in days)
     near = all(abs(one - other) <= _BETWEEN_MAX for one, other in pairwise(days))
     if ends >= 0 and not goes_on:
         found[ends] = None  # No entry has a second paragraph: nor has the last one.
