@@ -772,6 +772,14 @@ def test_initials_behind_a_name_are_the_label_of_who_has_it() -> None:
     assert [who for who, _ in said(talk)[-4:]] == ["Ana Kim", "Dr. Per Lund", "XY", "CR"]
 
 
+def test_the_speakers_of_a_second_call_are_not_those_of_the_first() -> None:
+    talk = "Speaker 1: Hello.\nSpeaker 2: I sell boats.\n" * 2
+    first = f"Speaker 1: Ana Kim\nSpeaker 2: Per Lund\n\n{talk}"
+    second = f"Speaker 1: Cy Roe\nSpeaker 2: Per Lund\n\n{talk}"
+
+    assert [who for who, _ in said(f"{first}\n{second}")[-2:]] == ["Speaker 1", "Per Lund"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

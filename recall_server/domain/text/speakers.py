@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import dropwhile, groupby, takewhile, zip_longest
+from itertools import chain, groupby, takewhile, zip_longest
 
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
 from recall_server.domain.text.stamps import DATE, is_moment
@@ -44,10 +44,9 @@ _PAIR = re.compile(
     r"(?:[ \t]*(?:[;,|/][ \t]*|[ \t]{2,})|[ \t\r]*(?=\n|$))"
 )
 _INITIALS = re.compile(
-    rf"(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
+    rf"(?<![\w.'’-])(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
 )
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]")
-_LEGEND_CHARS_MAX = 2_000
 _INITIALS_MAX = 3
 
 
@@ -65,18 +64,24 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
     stand for, and drop the labels of the legend itself, which nobody says.
     """
     times = Counter(line.name for line in lines if line.name)
-    listed = (
+    names = _certain(
         (one["label"], one["name"])
-        for one in _INITIALS.finditer(text, 0, _LEGEND_CHARS_MAX)
+        for one in _INITIALS.finditer(text)
         if one["label"] in times and _are_initials(one["label"], one["name"])
     )
-    names = _certain(listed)
-    begins = dropwhile(lambda line: not (line.name or _pairs(line, text)), lines)
-    legend = list(takewhile(lambda line: _pairs(line, text), begins))
-    pairs = _certain(pair for line in legend for pair in _pairs(line, text))
+    explained = [_pairs(line, text) for line in lines]
+    begins = next((at for at, line in enumerate(lines) if line.name or explained[at]), 0)
+    first = list(takewhile(bool, explained[begins:]))
+    legend = lines[begins : begins + len(first)]
+    # A second call may have other speakers, and a legend of its own.
+    below = groupby(explained[begins + len(first) :], bool)
+    others = [list(chain(*group)) for explains, group in below if explains]
+    known = _certain(chain(*first, *(one for one in others if len(one) > 1)))
+    pairs = {label: name for label, name in chain(*first) if known.get(label) == name}
+    several = len({name for _, name in chain(*first)}) > 1
     above = {line.start for line in legend}
     # "Speaker 1: Right", with others below it, is what somebody says.
-    apart = len({*pairs.values()}) > 1 and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
+    apart = several and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
     if apart and any(line.name in pairs for line in lines if line.start not in above):
         names |= pairs
     else:
@@ -104,7 +109,7 @@ def _are_initials(label: str, name: str) -> bool:
 def _pairs(line: Line, text: str) -> list[tuple[str, str]]:
     """Return the labels that a line explains, with their names; none if it says anything else."""
     found: list[tuple[str, str]] = []
-    at = line.start if line.start < _LEGEND_CHARS_MAX else line.end
+    at = line.start
     while at < line.end and (pair := _PAIR.match(text, at, line.end)):
         label, name = pair["label"], pair["name"]
         if label.isupper() and len(label) <= _INITIALS_MAX and not _are_initials(label, name):
