@@ -687,6 +687,7 @@ def test_an_entry_of_a_log_was_said_on_the_day_that_it_begins_with(log: str) -> 
         "2023-03-01 Graz.\n2023-03-03 Ana left.",
         # History; jobs; birthdays; a fair that is to come.
         "1 May 2001: Founded in Leeds.\n9 June 2011: Moved to Kiel.\n2 May 2020: Sold to Acme.",
+        "```\n2023-03-01 It started.\n2023-03-03 It stopped.\n2023-03-09 It failed.\n```",
         "1 May 1886: They strike.\n3 May 1886: They strike still.\n4 May 1886: A bomb explodes.",
         "1 May 2021 – 9 June 2021: Acme.\n1 July 2021 – 9 May 2022: Bex.\n1 June 2022 – now: Cox.",
         "2022-05-01 to 2022-05-09 Oslo\n2022-06-01 to 2022-06-09 Fair in Kiel\n2022-07-01 Graz",

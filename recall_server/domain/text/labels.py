@@ -160,8 +160,8 @@ class Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
     `says`: it says that somebody speaks; `of_mail`: that somebody writes a mail; `unsure`: it may
-    be no label. A heading that is `blank` is that of a caption. `ends`: the beginning
-    of what is not said by that speaker any more.
+    be no label; `code`: it is in a fence. A heading that is `blank` is that of a caption. `ends`:
+    the beginning of what is not said by that speaker any more.
     """
 
     start: int
@@ -176,6 +176,7 @@ class Line(NamedTuple):
     says: bool = False
     of_mail: bool = False
     unsure: bool = False
+    code: bool = False
     ends: re.Pattern[str] | None = None
 
 

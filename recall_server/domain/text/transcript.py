@@ -126,7 +126,7 @@ def whole(text: str) -> tuple[Turn, ...]:
 
 
 def _lines(text: str) -> Iterator[Line]:
-    fences = [m.start() for m in re.finditer(r"^[ \t]{0,3}```", text, re.MULTILINE)]
+    fences = [m.start() for m in re.finditer(r"^[ \t]{0,3}(?:```|~~~)", text, re.MULTILINE)]
     # A fence that is never closed must not hide the rest of a conversation.
     closed = set(fences[: len(fences) // 2 * 2])
     fenced = False
@@ -145,7 +145,7 @@ def _lines(text: str) -> Iterator[Line]:
                 continue
         elif fenced or marks_fence or start < head_end:
             # Inside a fence, a blank line ends no paragraph.
-            yield Line(start, start, end)
+            yield Line(start, start, end, code=fenced or marks_fence)
         else:
             prompt = prompted(text, start, end) if with_agent else None
             yield prompt or classify(text, start, end)
@@ -242,19 +242,22 @@ def _days_of_entries(
     if any(line.name for line in lines):
         return {}
     found: dict[int, datetime | None] = {}
-    names, goes_on, ends = 0, False, -1
+    names, named, goes_on, ends = 0, False, False, -1
     for above, line in pairwise([Line(0, 0, 0, blank=True), *lines]):
-        if line.heading or line.blank or not text[line.start : line.start + 1].strip():
+        if line.heading or line.blank or line.code or text[line.start].isspace():
             continue
         head = text[line.start : min(line.end, line.start + _ENTRY_CHARS)]
         if entry := entry_of(head, occurred_at):
             goes_on, ends = goes_on or ends >= 0, -1
             found[line.start] = entry.day
             words = entry.words.strip()
-            names += not words.endswith(STOPS) and may_speak(words, small=False)
+            named = not words.endswith(STOPS) and may_speak(words, small=False)
+            names += named
         elif head.startswith("#"):
             found[line.start] = None
-        elif above.blank and found and ends < 0:
+        elif not above.blank:
+            names, named = names - named, False  # More is said below the name.
+        elif found and ends < 0:
             ends = line.start
     days = list(filter(None, found.values()))
     ordered = days in (sorted(days), sorted(days, reverse=True))

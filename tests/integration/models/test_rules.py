@@ -87,6 +87,10 @@ Hotel: Sol in Lugo\\nPrice: 68 euros\\nBeds: 2\\n\\nHotel: Mar in Vigo\\nPrice: 
   fact | Price: 68 euros.
   fact | Hotel: Mar in Vigo.
   fact | Price: 55 euros.
+2023-05-01 Acme\\n- The price is 12 euros.\\n2023-05-03 Bex\\n- The price is 14 euros.\\n2023-05-05 Cy sold 3 boats.
+  fact | 2023-05-01 Acme: The price is 12 euros.
+  fact | 2023-05-03 Bex: The price is 14 euros.
+  fact | 2023-05-05 Cy sold 3 boats.
 3 May 1978: Ana\\n9 June 1981: Ben\\n12 November 1990: Cy
   fact | 3 May 1978: Ana.
   fact | 9 June 1981: Ben.

@@ -98,27 +98,28 @@ def with_heading(
     found: list[Piece], text: str, language: Table, *, opens: bool, dated: bool
 ) -> list[Piece]:
     """Return a paragraph with its first line as a title (`opens`), day or caption, if it is one. An
-    entry of a log is none: another one follows it, or it was said on its day (`dated`).
+    entry of a log, which another one follows or which was said on its day (`dated`), is at most one
+    of its own items.
     """
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
     titled = shape("titled").search(first.key or line)
     following = text[first.end : first.end + 200].lstrip()
-    keyed = titled or shape("number").search(first.key)
-    keyed = None if following.startswith(first.key.partition(" ")[0]) else keyed  # "Invoice 2: …"
-    keyed = keyed if opens and first.kind is Kind.PAIR else None
-    named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
+    series = following.startswith(first.key.partition(" ")[0])  # "Invoice 2: …"
+    keyed = opens and not series and (titled or shape("number").search(first.key))
+    named = (keyed and first.kind is Kind.PAIR) or first.kind in (Kind.SENTENCE, Kind.HEADING)
     logged = _is_entry(line) and (dated or _is_entry(following))
-    if not named or goes_on or logged or not may_name(line):
+    listed = found[1:2] and found[1].kind is Kind.ITEM
+    if not named or goes_on or not may_name(line) or (logged and not listed):
         return found
     level = first.level or UNMARKED
     short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)
     caption = short and below.strip().count("\n") > 0 and not titled
-    opens = opens and not line[0].islower() and not caption and level != DAY
+    opens = opens and not (logged or caption or line[0].islower() or level == DAY)
     if opens or (line.isupper() and len(line) > _INITIALS_MAX):
         level = 1 if opens else _SECTION
-    elif len(found) == 1 or not (caption or language.patterns["date"].search(line)):
+    elif len(found) == 1 or not (caption or logged or language.patterns["date"].search(line)):
         return found
     return [replace(first, kind=Kind.HEADING, level=level), *found[1:]]
 
