@@ -78,6 +78,10 @@ Invoice 1: Acme, 400 euros\\nInvoice 2: Bex, 120 euros\\nInvoice 3: Cox, 90 euro
   fact | Invoice 1: Acme, 400 euros.
   fact | Invoice 2: Bex, 120 euros.
   fact | Invoice 3: Cox, 90 euros.
+1 = Never\\n2 = At times\\n3 = Always
+  fact | 1: Never.
+  fact | 2: At times.
+  fact | 3: Always.
 Title: Dune\\nWriter: Frank Herbert\\nShelf: second from the top
   fact | Title: Dune.
   fact | Writer: Frank Herbert.

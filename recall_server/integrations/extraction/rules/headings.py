@@ -106,8 +106,9 @@ def with_heading(
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
     titled = shape("titled").search(first.key or line)
     following = text[first.end : first.end + 200].lstrip()
-    series = following.startswith(first.key.partition(" ")[0])  # "Invoice 2: …"
-    keyed = opens and not series and (titled or shape("number").search(first.key))
+    number = shape("number")  # "Invoice 1: …" above "Invoice 2: …", and "1 = …", are rows.
+    series = number.sub("0", following).startswith(number.sub("0", first.key).partition(" ")[0])
+    keyed = opens and not series and (titled or number.search(first.key))
     named = (keyed and first.kind is Kind.PAIR) or first.kind in (Kind.SENTENCE, Kind.HEADING)
     logged = _is_entry(line) and (dated or _is_entry(following))
     listed = found[1:2] and found[1].kind is Kind.ITEM

@@ -102,8 +102,7 @@ class _Reader:
         if shape("ruled").search(text, self.read_to, span.end):
             self.headings = replace(self.headings, by_level={}, subject=headings.NOBODY)
             self.opens = True
-        # A heading with a day is in no turn.
-        above = span.start if turn.speaker else self.read_to
+        above = span.start if turn.speaker else self.read_to  # A day above it is in no turn.
         for piece in cutting.pieces(text, above, span.start, self.language):
             self.headings.add(piece, self.language)
         self.read_to = span.end
