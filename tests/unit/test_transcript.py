@@ -729,9 +729,11 @@ def test_what_stands_below_a_log_was_not_said_with_its_last_entry(
         "Plumber: Jonas, 0171 555\nDentist: Dr. Mey, 0761 55\nVet: Fiona, in Bath",
         "Inn: Sol in Lugo\nPrice: 68 euros\nBeds: 3\n\nInn: Mar in Vigo\nPrice: 55 euros\nBeds: 4",
         "商品:りんご\n価格:200円\n商品:みかん\n価格:150円",
+        "Nov 1: We bought the boat.\nNov 3: We sold it.\nNov 9: We regret it.",
+        "Mon: Ana opens the shop.\nTue: Ben opens it.\nMon: Cy closes it.",
         "[2026-05-02 10:00:00] INFO: It started.\n[2026-05-02 10:00:01] WARN: It is slow.",
     ],
-    ids=["contacts", "records", "prices", "a log"],
+    ids=["contacts", "records", "prices", "days", "weekdays", "a log"],
 )
 def test_keys_of_lists_and_records_speak_not(text: str) -> None:
     assert not any(who for who, _ in said(text))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from recall_server.domain.text import mail
 from recall_server.domain.text.messages import TOOL
-from recall_server.domain.text.stamps import DATE, is_moment, without_moment
+from recall_server.domain.text.stamps import DATE, begins_with_day, is_moment, without_moment
 
 SYSTEM = "system"
 HEADING_CHARS_MAX = 120
@@ -210,6 +210,9 @@ def _labelled(line: str, start: int, end: int) -> Line:
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])
     timed = bool(before) and is_moment(before or "")
+    # "Nov 3: We met" is an entry of a log.
+    if label and begins_with_day(f"{label['name']}: …"):
+        return Line(start, start, end)
     if label and label["clock"] and not may_speak(label["name"], small=False):
         return Line(start, start, end)
     wide = label and label["wide"] and label["name"] not in _NOT_SPEAKERS
@@ -289,6 +292,8 @@ def may_speak(name: str, *, small: bool) -> bool:
         return True
     if words[0].lower() in _NOT_SPEAKERS or name.endswith(_FAULTS):
         return False
+    if name.lower() in _FILLER and len(name) > 2:
+        return False  # "Mon: Ana opens the shop"
     if small and len(words) == 1:
         return True
     if not words[0][0].isupper():

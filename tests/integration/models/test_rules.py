@@ -78,6 +78,10 @@ Invoice 1: Acme, 400 euros\\nInvoice 2: Bex, 120 euros\\nInvoice 3: Cox, 90 euro
   fact | Invoice 1: Acme, 400 euros.
   fact | Invoice 2: Bex, 120 euros.
   fact | Invoice 3: Cox, 90 euros.
+Mon 1 May 2023: soup\\nTue 2 May 2023: rice with 2 eggs\\nWed 3 May 2023: fish
+  fact | Mon 1 May 2023: soup.
+  fact | Tue 2 May 2023: rice with 2 eggs.
+  fact | Wed 3 May 2023: fish.
 1 = Never\\n2 = At times\\n3 = Always
   fact | 1: Never.
   fact | 2: At times.

@@ -110,7 +110,8 @@ def with_heading(
     series = number.sub("0", following).startswith(number.sub("0", first.key).partition(" ")[0])
     keyed = opens and not series and (titled or number.search(first.key))
     named = (keyed and first.kind is Kind.PAIR) or first.kind in (Kind.SENTENCE, Kind.HEADING)
-    logged = _is_entry(line) and (dated or _is_entry(following))
+    rows = (line, line if dated else following)
+    logged = all(begins_with_day(row) or shape("entry").match(row) for row in rows)
     listed = found[1:2] and found[1].kind is Kind.ITEM
     if not named or goes_on or not may_name(line) or (logged and not listed):
         return found
@@ -123,10 +124,6 @@ def with_heading(
     elif len(found) == 1 or not (caption or logged or language.patterns["date"].search(line)):
         return found
     return [replace(first, kind=Kind.HEADING, level=level), *found[1:]]
-
-
-def _is_entry(line: str) -> bool:
-    return begins_with_day(line) or shape("entry").match(line) is not None
 
 
 def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:

@@ -96,7 +96,8 @@ class _Reader:
         """Read a turn, and keep the question that it ends with for the next one."""
         text, span, self.turn = self.passage.text, turn.span, turn
         name, sure = detect(text[span.start : span.end])
-        self.language = table(name) if name and sure >= _SURE else self.main
+        own = turn.speaker or turn.said_at is None  # "Mon 3 May" is no French.
+        self.language = table(name) if name and sure >= _SURE and own else self.main
         if name is None and sure >= _SURE:
             return
         if shape("ruled").search(text, self.read_to, span.end):
