@@ -685,12 +685,71 @@ def test_an_entry_of_a_log_was_said_on_the_day_that_it_begins_with(log: str) -> 
         "2023-06-01 We fly to Graz.\n2023-06-03 We ski.\n2023-06-09 We rest.",
         "2023-03-09 Rain.\n2023-03-01 Graz.\n2023-03-03 Ana left.",
         "2023-03-01 Graz.\n2023-03-03 Ana left.",
+        # History; jobs; birthdays; a fair that is to come.
+        "1 May 2001: Founded in Leeds.\n9 June 2011: Moved to Kiel.\n2 May 2020: Sold to Acme.",
+        "```\n2023-03-01 It started.\n2023-03-03 It stopped.\n2023-03-09 It failed.\n```",
+        "1 May 1886: They strike.\n3 May 1886: They strike still.\n4 May 1886: A bomb explodes.",
+        "1 May 2021 – 9 June 2021: Acme.\n1 July 2021 – 9 May 2022: Bex.\n1 June 2022 – now: Cox.",
+        "2022-05-01 to 2022-05-09 Oslo\n2022-06-01 to 2022-06-09 Fair in Kiel\n2022-07-01 Graz",
+        "2018-03-01 Ana Kim\n2018-04-02 Ben Roe\n2018-07-03 Cy Ode",
+        "Tue 4 June The fair opens.\nWed 5 June A choir sings.\nThu 6 June The fair ends.",
     ],
 )
-def test_days_without_a_year_to_come_out_of_order_or_too_few_are_no_entries(text: str) -> None:
+def test_days_that_are_not_those_of_a_log_are_none_on_which_anything_was_said(text: str) -> None:
     turns = parse_turns(text, datetime(2023, 5, 8, tzinfo=UTC))
 
     assert not any(turn.said_at for turn in turns)
+
+
+def test_an_entry_whose_day_cannot_be_told_was_not_said_on_the_day_before() -> None:
+    log = "2023-03-01 We went to Graz.\n2023-03-03 Ana left.\n9 March: it rained.\nAll day.\n"
+    turns = parse_turns(f"{log}2023-03-10 We went home.", datetime(2023, 5, 8, tzinfo=UTC))
+
+    days = [turn.said_at and turn.said_at.day for turn in turns]
+    assert days == [1, 3, None, 10]
+
+
+@pytest.mark.parametrize(
+    ("between", "below", "day"),
+    [("", "To do\n- paint", None), ("", "# To do\n- paint", None), ("She flew.\n\n", "Rest.", 9)],
+)
+def test_what_stands_below_a_log_was_not_said_with_its_last_entry(
+    between: str, below: str, day: int | None
+) -> None:
+    """The control: other entries have a second paragraph too."""
+    log = f"2023-03-01 We met.\n\n2023-03-03 Ana left.\n\n{between}2023-03-09 Rain.\n\n{below}"
+    *_, last = parse_turns(log, datetime(2023, 5, 8, tzinfo=UTC))
+
+    assert (last.said_at and last.said_at.day) == day
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Plumber: Jonas, 0171 555\nDentist: Dr. Mey, 0761 55\nVet: Fiona, in Bath",
+        "Inn: Sol in Lugo\nPrice: 68 euros\nBeds: 3\n\nInn: Mar in Vigo\nPrice: 55 euros\nBeds: 4",
+        "商品:りんご\n価格:200円\n商品:みかん\n価格:150円",
+        "Nov 1: We bought the boat.\nNov 3: We sold it.\nNov 9: We regret it.",
+        "Mon: Ana opens the shop.\nTue: Ben opens it.\nMon: Cy closes it.",
+        "[2026-05-02 10:00:00] INFO: It started.\n[2026-05-02 10:00:01] WARN: It is slow.",
+    ],
+    ids=["contacts", "records", "prices", "days", "weekdays", "a log"],
+)
+def test_keys_of_lists_and_records_speak_not(text: str) -> None:
+    assert not any(who for who, _ in said(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "00:01 Ana: hi all of you\n00:05 Ben: hello to you\n00:09 Cy: what is the plan",
+        "02.11.26, 18:03 - Job: hi all\n02.11.26, 18:04 - Ana: hi\n02.11.26, 18:05 - Job: bye",
+        "Day 1\n\nAna: I ski.\nBen: I swim.\nCy: I run.\n\nAna: I ran.\nBen: I ski.\nCy: I swam.",
+    ],
+    ids=["call", "contact", "round"],
+)
+def test_those_who_speak_like_keys_speak_still(text: str) -> None:
+    assert all(who in ("Ana", "Ben", "Cy", "Job") for who, words in said(text) if words != "Day 1")
 
 
 @pytest.mark.parametrize(
@@ -710,10 +769,10 @@ def test_a_legend_says_whose_labels_those_of_a_transcript_are(legend: str) -> No
 
 
 def test_initials_behind_a_name_are_the_label_of_who_has_it() -> None:
-    legend = "Present: Ana Kim (AK), Per Lund (PL), Ola Berg (XY)"
-    talk = f"{legend}\n\n" + "AK: Hello.\nPL: Hi.\nXY: Hey.\n" * 2
+    legend = "Present: Ana Kim (AK), Dr. Per Lund (PL), Ola Berg (XY), Cy Roe (CR), Cat Ray (CR)"
+    talk = f"{legend}\n\n" + "AK: Hello.\nPL: Hi.\nXY: Hey.\nCR: Hi.\n" * 2
 
-    assert [who for who, _ in said(talk)[-3:]] == ["Ana Kim", "Per Lund", "XY"]
+    assert [who for who, _ in said(talk)[-4:]] == ["Ana Kim", "Dr. Per Lund", "XY", "CR"]
 
 
 def test_who_speaks_once_in_a_chat_with_times_speaks() -> None:
@@ -729,16 +788,38 @@ def test_a_chat_with_days_but_no_year_has_speakers_and_no_date() -> None:
     assert not any(turn.said_at for turn in parse_turns(talk, NOW))
 
 
-def test_what_the_first_speakers_say_is_no_legend() -> None:
-    talk = "Speaker 1: Ana\nSpeaker 2: Right\nSpeaker 1: Hello there.\nSpeaker 2: Hi."
+def test_the_speakers_of_a_second_call_are_not_those_of_the_first() -> None:
+    talk = "Speaker 1: Hello.\nSpeaker 2: I sell boats.\n" * 2
+    first = f"Speaker 1: Ana Kim\nSpeaker 2: Per Lund\n\n{talk}"
+    second = f"Speaker 1: Cy Roe\nSpeaker 2: Per Lund\n\n{talk}"
 
-    assert [who for who, _ in said(talk)] == ["Speaker 1", "Speaker 2"] * 2
+    assert [who for who, _ in said(f"{first}\n{second}")[-2:]] == ["Speaker 1", "Per Lund"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Speaker 1: Ana\nSpeaker 2: Right\nSpeaker 1: Hello there.\nSpeaker 2: Hi.",
+        "Speaker 1: Hello.\nSpeaker 2: Right.\n\nSpeaker 1: It is late.\nSpeaker 2: It is.",
+        "Speaker 1: Female\nSpeaker 2: Male\n\nSpeaker 1: It is late.\nSpeaker 2: It is.",
+        "Speaker 1: Good Day\nSpeaker 2: Good Day\n\nSpeaker 1: It is late.\nSpeaker 2: It is.",
+        "A: Mill Lane\nB: Harbour House\n\nA: 12 votes of 15.\nB: Too far away.",
+        "Q1: New Shops\nQ2: Old Debts\n\nQ1: twelve more than before.\nQ2: fewer by three.",
+        "Acme Lime (AL) lets it to Bex Pine (BP).\n\nAL: pays the rent.\nBP: has keys.\n" * 2,
+    ],
+)
+def test_what_is_said_options_and_shortened_words_are_no_legend(text: str) -> None:
+    labels = {line.partition(":")[0] for line in text.splitlines() if ":" in line}
+
+    assert {who for who, _ in said(text)} - {None} <= labels
 
 
 @pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
-    ["A: B\n", "A = B  ", "Ana Kim (AK) ", "A B C (", "2023-03-01 a\n", "- **Mon 1 May** a\n",
+    ["A: B\n", "A = B  ", "Speaker 1: A B  ", "AB: A B;", "AB: A B\n",
+     "1 May 2023 - 1 May 2023 a\n", "Mon 1 May a\n", "美:はい、そう\n", "Ana Kim (AK) ", "A B C (",
+     "2023-03-01 a\n", "- **Mon 1 May** a\n",
      "a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",
      "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n", "> ", "> a\n", ">",
      "● ", "> a\n● b\n", "> a\n\n● B(\n  ⎿ c\n", "From: ", "From: A\nSubject: b\n", "From: a@b\n",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from recall_server.domain.text import mail
 from recall_server.domain.text.messages import TOOL
-from recall_server.domain.text.stamps import DATE, is_moment, without_moment
+from recall_server.domain.text.stamps import DATE, begins_with_day, is_moment, without_moment
 
 SYSTEM = "system"
 HEADING_CHARS_MAX = 120
@@ -164,8 +164,8 @@ class Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
     `says`: it says that somebody speaks; `of_mail`: that somebody writes a mail; `unsure`: it may
-    be no label. A heading that is `blank` is that of a caption. `ends`: the beginning
-    of what is not said by that speaker any more.
+    be no label; `code`: it is in a fence. A heading that is `blank` is that of a caption. `ends`:
+    the beginning of what is not said by that speaker any more.
     """
 
     start: int
@@ -180,6 +180,7 @@ class Line(NamedTuple):
     says: bool = False
     of_mail: bool = False
     unsure: bool = False
+    code: bool = False
     ends: re.Pattern[str] | None = None
 
 
@@ -204,12 +205,18 @@ def _labelled(line: str, start: int, end: int) -> Line:
     """Return a line with the label that it begins with, if any."""
     label = _EXPORTED.match(line)
     if label and len(label["name"].split()) <= _NAME_WORDS_MAX and _is_contact(label["name"]):
-        stamp = label["before"] or label["since"]
-        return Line(start, start + label.end(), end, _name(label), stamp, timed=True)
+        stamp, said = label["before"] or label["since"], start + label.end()
+        # "[2026-05-02 10:00:00] INFO: started"
+        if label["name"].isupper() and label["name"].lower() in _NOT_SPEAKERS:
+            return Line(start, said, end, SYSTEM, stamp)
+        return Line(start, said, end, _name(label), stamp, timed=True)
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])
     timed = bool(before) and is_moment(before or "")
+    # "Nov 3: We met" is an entry of a log.
+    if label and begins_with_day(f"{label['name']}: …"):
+        return Line(start, start, end)
     if label and label["clock"] and not may_speak(label["name"], small=False):
         return Line(start, start, end)
     wide = label and label["wide"] and label["name"] not in _NOT_SPEAKERS
@@ -289,6 +296,8 @@ def may_speak(name: str, *, small: bool) -> bool:
         return True
     if words[0].lower() in _NOT_SPEAKERS or name.endswith(_FAULTS):
         return False
+    if name.lower() in _FILLER and len(name) > 2:
+        return False  # "Mon: Ana opens the shop"
     if small and len(words) == 1:
         return True
     if not words[0][0].isupper():

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from itertools import dropwhile, groupby, takewhile, zip_longest
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby, takewhile, zip_longest
 
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
 from recall_server.domain.text.stamps import DATE, is_moment
 
-_STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
+STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3
 # One in so many of the labels that recur must have speech.
 _KEYS_OF_SPEECH = 4
+_KEYS_MIN = 3
 # So many lines with a time may be all of a call.
 _CLOCKED_MIN = 3
 _DIGITS = re.compile(r"\d+")
@@ -29,21 +30,24 @@ _SECTION = re.compile(
     re.IGNORECASE,
 )
 # A label that stands for a name, and where a text says for which: "Speaker 1: Ana Kim (host)" above
-# all that is said, several of them on a line or below each other; or "Ana Kim (AK)".
+# all that is said, several of them on a line or below each other; or "Ana Kim (AK)" in a list. What
+# is one word may be what somebody says, or is: "Speaker 1: Hello", "Speaker 2: Female".
 _STANDS = (
-    r"(?:(?:speaker|person|participant|voice|sprecher(?:in)?|teilnehmer(?:in)?|hablante|persona"
-    r"|locut(?:eur|rice)|personne)[ ]?[A-Za-z\d]{1,2}|[A-Z]{1,3}\d?)"
+    r"(?:(?i:speaker|person|participant|voice|sprecher(?:in)?|teilnehmer(?:in)?|hablante|persona"
+    r"|locut(?:eur|rice)|personne)[ ]?[A-Za-z\d]{1,2}|[A-Z]{2,3})"
 )
 _NAMED = (
-    r"(?:(?:Mr|Mrs|Ms|Dr|Sr|Sra|Mme)\.?[ ])?[^\W\d_a-z][\w.'’-]*(?:[ ][^\W\d_a-z][\w.'’-]*){0,3}"
+    r"(?:(?:Mr|Mrs|Ms|Dr|Sr|Sra|Mme)\.?[ ])?[^\W\d_a-z][\w.'’-]*(?:[ ][^\W\d_a-z][\w.'’-]*){1,3}"
 )
 _PAIR = re.compile(
-    rf"(?P<label>(?i:{_STANDS}))[ ]?[:=–][ ]*(?P<name>{_NAMED})(?:[ ]?\([^()\n]{{1,40}}\))?"
+    rf"(?P<label>{_STANDS})[ ]?[:=–][ ]*(?P<name>{_NAMED})(?:[ ]?\([^()\n]{{1,40}}\))?"
     r"(?:[ \t]*(?:[;,|/][ \t]*|[ \t]{2,})|[ \t\r]*(?=\n|$))"
 )
-_INITIALS = re.compile(rf"(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)")
+_INITIALS = re.compile(
+    rf"(?<![\w.'’-])(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
+)
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]")
-_LEGEND_CHARS_MAX = 2_000
+_INITIALS_MAX = 3
 
 
 def without_false_speakers(lines: Sequence[Line], text: str) -> list[Line]:
@@ -60,17 +64,24 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
     stand for, and drop the labels of the legend itself, which nobody says.
     """
     times = Counter(line.name for line in lines if line.name)
-    names = {
-        one["label"]: one["name"]
-        for one in _INITIALS.finditer(text, 0, _LEGEND_CHARS_MAX)
-        if one["label"] in times and one["label"] == "".join(_CAPITAL.findall(one["name"]))
-    }
-    begins = dropwhile(lambda line: not (line.name or _pairs(line, text)), lines)
-    legend = list(takewhile(lambda line: _pairs(line, text), begins))
-    pairs = {label: name for line in legend for label, name in _pairs(line, text).items()}
+    names = _certain(
+        (one["label"], one["name"])
+        for one in _INITIALS.finditer(text)
+        if one["label"] in times and _are_initials(one["label"], one["name"])
+    )
+    explained = [_pairs(line, text) for line in lines]
+    begins = next((at for at, line in enumerate(lines) if line.name or explained[at]), 0)
+    first = list(takewhile(bool, explained[begins:]))
+    legend = lines[begins : begins + len(first)]
+    # A second call may have other speakers, and a legend of its own.
+    below = groupby(explained[begins + len(first) :], bool)
+    others = [list(chain(*group)) for explains, group in below if explains]
+    known = _certain(chain(*first, *(one for one in others if len(one) > 1)))
+    pairs = {label: name for label, name in chain(*first) if known.get(label) == name}
+    several = len({name for _, name in chain(*first)}) > 1
     above = {line.start for line in legend}
     # "Speaker 1: Right", with others below it, is what somebody says.
-    apart = len(pairs) > 1 and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
+    apart = several and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
     if apart and any(line.name in pairs for line in lines if line.start not in above):
         names |= pairs
     else:
@@ -83,14 +94,29 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
     ]
 
 
-def _pairs(line: Line, text: str) -> dict[str, str]:
+def _certain(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return what each label stands for, without labels that stand for several names."""
+    found: dict[str, set[str]] = {}
+    for label, name in pairs:
+        found.setdefault(label, set()).add(name)
+    return {label: one for label, (one, *others) in found.items() if not others}
+
+
+def _are_initials(label: str, name: str) -> bool:
+    return "".join(_CAPITAL.findall(name)).endswith(label)  # "Dr. Ana Kim (AK)"
+
+
+def _pairs(line: Line, text: str) -> list[tuple[str, str]]:
     """Return the labels that a line explains, with their names; none if it says anything else."""
-    found: dict[str, str] = {}
-    at = line.start if line.start < _LEGEND_CHARS_MAX else line.end
+    found: list[tuple[str, str]] = []
+    at = line.start
     while at < line.end and (pair := _PAIR.match(text, at, line.end)):
-        found[pair["label"]] = pair["name"]
+        label, name = pair["label"], pair["name"]
+        if label.isupper() and len(label) <= _INITIALS_MAX and not _are_initials(label, name):
+            return []
+        found.append((label, name))
         at = pair.end()
-    return found if at == line.end else {}
+    return found if at == line.end else []
 
 
 class _Labels:
@@ -103,10 +129,20 @@ class _Labels:
         self.speech = {x.start for x in labelled if x.above or _is_speech(text, x)}
         self.chat = _messages_below(content)
         self.exported = sum(line.timed for line in labelled)
-        self.all_speak = len(labelled) == len(content) and len(self.speech) * 2 >= len(labelled)
-        wide = [line.name for line in labelled if self.is_wide(line)]
+        self.keyed = _are_keys(labelled, text) and (
+            len({line.name for line in labelled}) == len(labelled) or _are_records(lines)
+        )
+        self.all_speak = (
+            len(labelled) == len(content)
+            and len(self.speech) * 2 >= len(labelled)
+            and not self.keyed
+        )
+        wide = [line for line in labelled if self.is_wide(line)]
         titles = next((at for at, line in enumerate(content) if line.name), 0)
-        recurs = len({*wide}) < len(list(groupby(wide)))
+        names = [line.name for line in wide]
+        recurs = len({*names}) < len(list(groupby(names)))
+        spoken = sum(line.start in self.speech for line in wide)
+        recurs = recurs and spoken * _KEYS_OF_SPEECH >= len(wide)
         self.wide_speak = len(wide) == len(content) - titles and recurs
         self.plain = [line for line in labelled if self.is_plain(line)]
         # "09:00 Registration: coffee": in a programme, few things come twice.
@@ -129,7 +165,8 @@ class _Labels:
         """
         timed = {line.name for line in self.lines if line.timed and self.times[line.name] > 1}
         again = [line for line in self.plain if self.times[line.name] > 1]
-        if sum(line.start in self.speech for line in again) * _KEYS_OF_SPEECH < len(again):
+        spoken = sum(line.start in self.speech for line in again)
+        if self.keyed or spoken * _KEYS_OF_SPEECH < len(again):
             return timed  # "Port: 80" and "Port: 443" are settings.
         forms = {self._form(line) for line in again}
         once = [x for x in self.plain if x.start in self.speech and self._form(x) in forms]
@@ -194,9 +231,27 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
         text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
     ]
     again = len({line.name for line in unsure}) < len(unsure) == len(content)
-    if again and sum(line.endswith(_STOPS) for line in dashed) * 2 >= len(dashed):
+    if again and sum(line.endswith(STOPS) for line in dashed) * 2 >= len(dashed):
         return lines
     return [Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
+
+
+def _are_keys(labelled: Sequence[Line], text: str) -> bool:
+    """Return whether none of several labels has a time, or a sentence with its end, as in a list of
+    addresses, and no chat.
+    """
+    ends = (text[line.said_from : line.end].rstrip().endswith(STOPS) for line in labelled)
+    return len(labelled) >= _KEYS_MIN and not any(line.stamp for line in labelled) and not any(ends)
+
+
+def _are_records(lines: Sequence[Line]) -> bool:
+    """Return whether the same labels, more than two, come once in each of several paragraphs, in
+    the same order: "Hotel: …", "Price: …", "Beds: …".
+    """
+    parts = groupby(lines, lambda line: line.blank or line.heading)
+    named = [tuple(line.name for line in part if line.name) for _, part in parts]
+    found = Counter(filter(None, named))
+    return [len(one) == len({*one}) >= _KEYS_MIN and found[one] > 1 for one in found] == [True]
 
 
 def _messages_below(content: Sequence[Line]) -> int:
@@ -217,5 +272,5 @@ def _is_speech(text: str, line: Line) -> bool:
     words = words or text[line.end : line.end + 200].strip().partition("\n")[0]
     counted = len(words[:200].split()) >= _SPEECH_WORDS_MIN
     return (
-        counted or words.endswith(_STOPS) or (has_no_case(words) and len(words) > _SPEECH_WORDS_MIN)
+        counted or words.endswith(STOPS) or (has_no_case(words) and len(words) > _SPEECH_WORDS_MIN)
     )

@@ -1,7 +1,8 @@
 """The dates and times of headings, chats and mails: what is said below them was said then."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 # How the months begin in English, German, Spanish and French, without what several share.
 _MONTHS = (
@@ -11,7 +12,7 @@ _MONTHS = (
 )  # fmt: skip
 MONTHS_OF_A_YEAR = len(_MONTHS)
 # A day of the week falls on a date again after six years at most, but for leap days.
-YEARS_BACK = 6
+YEARS_MAX = 6
 _MONTH = (
     r"(?P<{0}>jan(?:uary|uar|vier|v)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier|r)?"
     r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
@@ -50,28 +51,47 @@ _ENTRY = re.compile(
     r"(?:,?[ ]\d\d?:\d\d)?[:.,]?(?:\*\*|__|\])?[ ]?[:–—-]?[ \t]+(?=\S)",
     re.IGNORECASE,
 )
+# "3 May 2026 to 5 May 2026".
+_LINK = re.compile(r"^[^\W\d_]{1,5}[ ]+")
 
 # "12/01 18:02" is of no day that is known.
 _WITHOUT_YEAR = re.compile(r"(?<![\d:])\d\d?[./-]\d\d?\.?,?\s+\d\d?:\d\d")
 
 
-def day_of_entry(line: str, until: datetime) -> datetime | None:
-    """Return the day that an entry begins with; None if it begins with none. Without a year it is
-    the last such day before `until`, if the entry has the day of the week: else it may be to come.
+class Entry(NamedTuple):
+    """The day that an entry begins with, None if that cannot be told, and what follows."""
+
+    day: datetime | None
+    words: str
+
+
+def entry_of(line: str, until: datetime) -> Entry | None:
+    """Return the entry that a line begins with a day of; None if it begins with none. Without a
+    year it is the nearest such day to `until`, if the entry has the day of the week: else it may
+    be any. Where a second day follows, all of it was not said on the first.
     """
     entry = _ENTRY.match(line)
     if entry is None:
         return None
-    day = entry["day"]
+    day, words = entry["day"], line[entry.end() :]
+    if _ENTRY.match(_LINK.sub("", words)):
+        return Entry(None, words)
     if DATE.search(day):
-        return read_moment(day, until)
+        return Entry(read_moment(day, until), words)
     weekday = _weekday(entry["weekday"] or "")
-    for year in range(until.year, until.year - YEARS_BACK, -1) if weekday is not None else ():
+    if weekday is None:
+        return Entry(None, words)
+    may_be = []
+    for year in range(until.year - YEARS_MAX, until.year + YEARS_MAX):
         written = f"{year}年{day}" if "月" in day else f"{day}{'' if day[-1] == '.' else ' '}{year}"
         at = read_moment(written, until)
-        if at and at <= until + timedelta(days=1) and at.weekday() == weekday:
-            return at
-    return None
+        may_be += [at] if at and at.weekday() == weekday else []
+    return Entry(min(may_be, key=lambda at: abs(at - until), default=None), words)
+
+
+def begins_with_day(line: str) -> bool:
+    """Return whether a line begins with a day, and goes on."""
+    return _ENTRY.match(line) is not None
 
 
 def _weekday(name: str) -> int | None:

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
@@ -28,11 +28,11 @@ from recall_server.domain.text.labels import (
     prompted,
     session_of,
 )
-from recall_server.domain.text.speakers import with_names, without_false_speakers
+from recall_server.domain.text.speakers import STOPS, with_names, without_false_speakers
 from recall_server.domain.text.stamps import (
     DATE,
     MONTHS_OF_A_YEAR,
-    day_of_entry,
+    entry_of,
     read_moment,
 )
 
@@ -45,6 +45,8 @@ _DAY_CHARS_MAX = 40
 # So many lines that begin with a day, in order, are entries of a diary or a log.
 _ENTRIES_MIN = 3
 _ENTRY_CHARS = 60
+_BETWEEN_MAX = timedelta(days=366)
+_AGO_MAX = timedelta(days=30 * 366)
 _MUCH_LONGER = 5
 
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
@@ -124,7 +126,7 @@ def whole(text: str) -> tuple[Turn, ...]:
 
 
 def _lines(text: str) -> Iterator[Line]:
-    fences = [m.start() for m in re.finditer(r"^[ \t]{0,3}```", text, re.MULTILINE)]
+    fences = [m.start() for m in re.finditer(r"^[ \t]{0,3}(?:```|~~~)", text, re.MULTILINE)]
     # A fence that is never closed must not hide the rest of a conversation.
     closed = set(fences[: len(fences) // 2 * 2])
     fenced = False
@@ -143,7 +145,7 @@ def _lines(text: str) -> Iterator[Line]:
                 continue
         elif fenced or marks_fence or start < head_end:
             # Inside a fence, a blank line ends no paragraph.
-            yield Line(start, start, end)
+            yield Line(start, start, end, code=fenced or marks_fence)
         else:
             prompt = prompted(text, start, end) if with_agent else None
             yield prompt or classify(text, start, end)
@@ -231,23 +233,40 @@ def _days_of_lines(lines: Sequence[Line], text: str, occurred_at: datetime) -> d
 
 def _days_of_entries(
     lines: Sequence[Line], text: str, occurred_at: datetime
-) -> dict[int, datetime]:
-    """Return the days that the entries of a diary or a log begin with, by the start of their lines;
-    none if they are out of order or to come, or if somebody speaks.
+) -> dict[int, datetime | None]:
+    """Return the days that the entries of a diary or a log begin with, by the start of their lines,
+    and None where a line begins what was not said on the day above it. There are none if the days
+    are out of order, to come, long ago or years apart, as those of history and birthdays, if most
+    stand beside a name, or if somebody speaks.
     """
     if any(line.name for line in lines):
         return {}
-    found: dict[int, datetime] = {}
-    for line in lines:
-        if line.heading or line.blank or not text[line.start : line.start + 1].strip():
+    found: dict[int, datetime | None] = {}
+    names, named, goes_on, ends = 0, False, False, -1
+    for above, line in pairwise([Line(0, 0, 0, blank=True), *lines]):
+        if line.heading or line.blank or line.code or text[line.start].isspace():
             continue
         head = text[line.start : min(line.end, line.start + _ENTRY_CHARS)]
-        if at := day_of_entry(head, occurred_at):
-            found[line.start] = at
-    days = list(found.values())
+        if entry := entry_of(head, occurred_at):
+            goes_on, ends = goes_on or ends >= 0, -1
+            found[line.start] = entry.day
+            words = entry.words.strip()
+            named = not words.endswith(STOPS) and may_speak(words, small=False)
+            names += named
+        elif head.startswith("#"):
+            found[line.start] = None
+        elif not above.blank:
+            names, named = names - named, False  # More is said below the name.
+        elif found and ends < 0:
+            ends = line.start
+    days = list(filter(None, found.values()))
     ordered = days in (sorted(days), sorted(days, reverse=True))
-    past = all(day <= occurred_at + timedelta(days=1) for day in days)
-    return found if len(days) >= _ENTRIES_MIN and ordered and past else {}
+    past = all(timedelta(days=-1) <= occurred_at - day <= _AGO_MAX for day in days)
+    near = all(abs(one - other) <= _BETWEEN_MAX for one, other in pairwise(days))
+    if ends >= 0 and not goes_on:
+        found[ends] = None  # No entry has a second paragraph: nor has the last one.
+    many = len(days) >= _ENTRIES_MIN and names * 2 < len(days)
+    return found if many and ordered and past and near else {}
 
 
 def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
@@ -262,10 +281,10 @@ def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator
     ends: re.Pattern[str] | None = None
     for line, below in zip_longest(lines, lines[1:]):
         entry = entries.get(line.start)
-        began = days.get(line.start) or entry
+        day_begins = line.start in days or line.start in entries
         spoken = not line.blank and end > start >= 0
         left = spoken and ends and ends.match(text, line.start)
-        closes = line.heading or line.name or began or left or (line.blank and speaker is None)
+        closes = line.heading or line.name or day_begins or left or (line.blank and speaker is None)
         if closes and start >= 0:
             yield _Utterance(start, end, speaker, session, said_at)
             start = -1
@@ -285,8 +304,8 @@ def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator
             start, end = line.said_from, line.end
         elif not line.blank:
             start, end = (line.start if start < 0 else start), line.end
-            if began:
-                speaker, said_at, day = None, entry, began
+            if day_begins:
+                speaker, said_at, day = None, entry, days.get(line.start) or entry
     if start >= 0:
         yield _Utterance(start, end, speaker, session, said_at)
 

@@ -56,6 +56,53 @@ Goal is 78.
 I was born in May 1990 and I was born in Lagos.
   fact | The user was born in May 1990.
   fact | The user was born in Lagos. | user, from, Lagos
+# What is polite, or meant to calm, may say something.
+プロジェクトは5月に終了しました。
+  fact | ユーザー：プロジェクトは5月に終了しました。
+申し訳ありませんが、5月3日は休業いたします。
+  fact | ユーザー：申し訳ありませんが、5月3日は休業いたします。
+アンケートの締め切りは5月3日です。
+  fact | ユーザー：アンケートの締め切りは5月3日です。 | アンケート, deadline, 5月3日
+Please don't tell anyone in Leeds that we move in May.
+  preference | The user asks: Please don't tell anyone in Leeds that we move in May.
+# What is below a day is not below the day before; an entry of a log is no title of the next one.
+Boat\\n\\n## 2023-05-01\\n- bought the boat\\n## 2023-05-03\\n- painted the boat
+  fact | Boat, 2023-05-01: bought the boat.
+  fact | Boat, 2023-05-03: painted the boat.
+2023-05-01: 1.0.1 - fix the crash\\n2023-05-03: 1.0.2 - fix a typo\\n2023-05-05: 1.1.0 - add the export
+  fact | 2023-05-01: 1.0.1 - fix the crash.
+  fact | 2023-05-03: 1.0.2 - fix a typo.
+  fact | 2023-05-05: 1.1.0 - add the export.
+# Keys that recur are no speakers, the first of a row is no title, and one is no job.
+Invoice 1: Acme, 400 euros\\nInvoice 2: Bex, 120 euros\\nInvoice 3: Cox, 90 euros
+  fact | Invoice 1: Acme, 400 euros.
+  fact | Invoice 2: Bex, 120 euros.
+  fact | Invoice 3: Cox, 90 euros.
+Mon 1 May 2023: soup\\nTue 2 May 2023: rice with 2 eggs\\nWed 3 May 2023: fish
+  fact | Mon 1 May 2023: soup.
+  fact | Tue 2 May 2023: rice with 2 eggs.
+  fact | Wed 3 May 2023: fish.
+1 = Never\\n2 = At times\\n3 = Always
+  fact | 1: Never.
+  fact | 2: At times.
+  fact | 3: Always.
+Title: Dune\\nWriter: Frank Herbert\\nShelf: second from the top
+  fact | Title: Dune.
+  fact | Writer: Frank Herbert.
+  fact | Shelf: second from the top.
+Hotel: Sol in Lugo\\nPrice: 68 euros\\nBeds: 2\\n\\nHotel: Mar in Vigo\\nPrice: 55 euros\\nBeds: 4
+  fact | Hotel: Sol in Lugo.
+  fact | Price: 68 euros.
+  fact | Hotel: Mar in Vigo.
+  fact | Price: 55 euros.
+2023-05-01 Acme\\n- The price is 12 euros.\\n2023-05-03 Bex\\n- The price is 14 euros.\\n2023-05-05 Cy sold 3 boats.
+  fact | 2023-05-01 Acme: The price is 12 euros.
+  fact | 2023-05-03 Bex: The price is 14 euros.
+  fact | 2023-05-05 Cy sold 3 boats.
+3 May 1978: Ana\\n9 June 1981: Ben\\n12 November 1990: Cy
+  fact | 3 May 1978: Ana.
+  fact | 9 June 1981: Ben.
+  fact | 12 November 1990: Cy.
 # Sentences that refer to the one before stand with it, also several of them; without it they yield nothing.
 Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.
   fact | Marta is in Tokyo until the 22nd. She does not take calls before ten. She still speaks Japanese since 2009.

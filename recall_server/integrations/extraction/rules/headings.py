@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recall_server.domain.text.passages import ASIDE, is_named, may_name
+from recall_server.domain.text.stamps import begins_with_day
 from recall_server.integrations.extraction.rules.cutting import DAY, UNMARKED, Kind, Piece
 from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, roles_of, shape
@@ -93,24 +94,34 @@ class Headings:
         return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 
-def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool) -> list[Piece]:
-    """Return a paragraph with its first line as a title (`opens`), day or caption, if it is one."""
+def with_heading(
+    found: list[Piece], text: str, language: Table, *, opens: bool, dated: bool
+) -> list[Piece]:
+    """Return a paragraph with its first line as a title (`opens`), day or caption, if it is one. An
+    entry of a log, which another one follows or which was said on its day (`dated`), is at most one
+    of its own items.
+    """
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]
     goes_on = text[first.end : first.end + 1] not in ("\n", "") or len(text) == first.end
     titled = shape("titled").search(first.key or line)
-    keyed = opens and first.kind is Kind.PAIR and (titled or shape("number").search(first.key))
-    named = keyed or first.kind in (Kind.SENTENCE, Kind.HEADING)
-    logged = shape("entry").match(line) and shape("entry").match(below.lstrip())
-    if not named or goes_on or logged or not may_name(line):
+    following = text[first.end : first.end + 200].lstrip()
+    number = shape("number")  # "Invoice 1: …" above "Invoice 2: …", and "1 = …", are rows.
+    series = number.sub("0", following).startswith(number.sub("0", first.key).partition(" ")[0])
+    keyed = opens and not series and (titled or number.search(first.key))
+    named = (keyed and first.kind is Kind.PAIR) or first.kind in (Kind.SENTENCE, Kind.HEADING)
+    rows = (line, line if dated else following)
+    logged = all(begins_with_day(row) or shape("entry").match(row) for row in rows)
+    listed = found[1:2] and found[1].kind is Kind.ITEM
+    if not named or goes_on or not may_name(line) or (logged and not listed):
         return found
     level = first.level or UNMARKED
     short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)
     caption = short and below.strip().count("\n") > 0 and not titled
-    opens = opens and not line[0].islower() and not caption and level != DAY
+    opens = opens and not (logged or caption or line[0].islower() or level == DAY)
     if opens or (line.isupper() and len(line) > _INITIALS_MAX):
         level = 1 if opens else _SECTION
-    elif len(found) == 1 or not (caption or language.patterns["date"].search(line)):
+    elif len(found) == 1 or not (caption or logged or language.patterns["date"].search(line)):
         return found
     return [replace(first, kind=Kind.HEADING, level=level), *found[1:]]
 
@@ -135,7 +146,8 @@ def labels(text: str, speakers: set[str]) -> frozenset[str]:
     lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
     found = Counter(match[1] for match in map(shape("label").match, lines) if match)
     roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
-    named = frozenset(one for one in found if found[one] > 1 or one in roles) - speakers
+    small = {one for one in found if found[one] > 1 and one[0].islower()}
+    named = frozenset(small | roles) - speakers
     spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
     return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
 

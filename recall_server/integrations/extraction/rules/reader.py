@@ -97,19 +97,24 @@ class _Reader:
         """Read a turn, and keep the question that it ends with for the next one."""
         text, span, self.turn = self.passage.text, turn.span, turn
         name, sure = detect(text[span.start : span.end])
-        self.language = table(name) if name and sure >= _SURE else self.main
+        own = turn.speaker or turn.said_at is None  # "Mon 3 May" is no French.
+        self.language = table(name) if name and sure >= _SURE and own else self.main
         if name is None and sure >= _SURE:
             return
         if shape("ruled").search(text, self.read_to, span.end):
             self.headings = replace(self.headings, by_level={}, subject=headings.NOBODY)
             self.opens = True
+        above = span.start if turn.speaker else self.read_to  # A day above it is in no turn.
+        for piece in cutting.pieces(text, above, span.start, self.language):
+            self.headings.add(piece, self.language)
         self.read_to = span.end
         self.in_mail = bool(shape("header").match(text[span.start : span.start + _HEAD_CHARS]))
         found = list(cutting.pieces(text, span.start, span.end, self.language))
         if not found:
             return
         if self.notes and not turn.speaker and self.labels.isdisjoint(one.key for one in found):
-            found = headings.with_heading(found, text, self.language, opens=self.opens)
+            dated = turn.said_at is not None
+            found = headings.with_heading(found, text, self.language, opens=self.opens, dated=dated)
         self.opens = False
         self.headings.begin(found)
         marks = [at for at, one in enumerate(found) if one.key in self.labels]
