@@ -97,9 +97,8 @@ class Headings:
 def with_heading(
     found: list[Piece], text: str, language: Table, *, opens: bool, dated: bool
 ) -> list[Piece]:
-    """Return a paragraph with its first line as a title (`opens`), day or caption, if it is one. An
-    entry of a log, which another one follows or which was said on its day (`dated`), is at most one
-    of its own items.
+    """Return a paragraph with its first line as title (`opens`), day or caption, if it is one. An
+    entry of a log, which another follows or which was said on its day (`dated`), heads its items.
     """
     first = found[0]
     line, below = first.text, text[first.end : found[-1].end]

@@ -14,8 +14,6 @@ from recall_server.integrations.extraction.rules.language import Table, shape
 SURE, UNSURE = 0.95, 0.8
 _OWN_WORDS_MIN = 4
 _FEW_WORDS = 4
-# So few words beside a day say nothing.
-_LEFT_WORDS_MAX = 1
 _NEVER_KEPT = ("joke", "pep", "taken_back", "elided", "hypothetical", "quoted", "hedge")
 _TOLD = frozenset(("decision", "preference", "procedure"))
 _VERBS = frozenset(("state", "event", "plan", "rule", "must", "preference"))
@@ -70,12 +68,6 @@ def names(text: str, language: Table) -> bool:
     return not times.issuperset(words) or language.has("words.relation", text)
 
 
-def _is_dated(text: str, language: Table) -> bool:
-    """Return whether a text names a day or a time."""
-    patterns = (language.times, language.patterns["date"], language.patterns["weekday"])
-    return any(pattern.search(text) for pattern in patterns)
-
-
 def has_verb(text: str, language: Table) -> bool:
     """Return whether a text has a verb of the tables, or says what is to be done."""
     return any(language.has(f"keep.{cue}", text) for cue in ("state", "event", "plan", "rule"))
@@ -109,11 +101,10 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     passing = language.search("drop.passing", text)
     if passing and not (found or setting.document or setting.asked_for):
         rest = f"{text[: passing.start()]} {text[passing.end() :]}"
-        if not (_is_dated(rest, language) or (language.name != "de" and names(rest, language))):
+        times = (language.times, language.patterns["date"], language.patterns["weekday"])
+        dated = any(pattern.search(rest) for pattern in times)
+        if not (dated or (language.name != "de" and names(rest, language))):
             return None
-    day = language.patterns["day"].match(text)
-    if day and not found and size(text[day.end() :], language) <= _LEFT_WORDS_MAX:
-        return None  # "Thu 7 Jan Fine."
     cues = {cue for cue in _CUES if language.has(f"keep.{cue}", text)}
     words, precise, verb = size(text, language), specifics(text, language), bool(cues & _VERBS)
     we, related = language.has("words.we", text), language.has("words.relation", text)

@@ -49,14 +49,8 @@ class Table:
 
     @cached_property
     def patterns(self) -> dict[str, re.Pattern[str]]:
-        """The patterns of the table; `{month}` and `{weekday}` are their names, also shortened."""
-        month, weekday = (_shortened(self.data[one]) for one in ("months", "weekdays"))
-        return {
-            name: re.compile(
-                one.replace("{month}", month).replace("{weekday}", weekday), re.IGNORECASE
-            )
-            for name, one in self.data["patterns"].items()
-        }
+        patterns = self.data["patterns"].items()
+        return {name: re.compile(one, re.IGNORECASE) for name, one in patterns}
 
     @cached_property
     def offsets(self) -> list[tuple[str, int]]:
@@ -70,14 +64,6 @@ class Table:
         rows = [f"({row[0]})" for unit in _UNITS for row in relative[unit]]
         bounded = r"(?<![\w'])(?:%s)(?!\w| of\b)" if self.spaced else "(?:%s)"
         return re.compile(bounded % "|".join([*rows, relative["ago"]]), re.IGNORECASE)
-
-
-def _shortened(names: str) -> str:
-    """Return the pattern of names, each with at least three letters: "jan", "sept", "thurs"."""
-    shortened = (
-        one[:3] + "(?:".join(["", *one[3:]]) + ")?" * len(one[3:]) for one in names.split()
-    )
-    return f"(?:{'|'.join(shortened)})"
 
 
 @cache
