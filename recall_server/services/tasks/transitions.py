@@ -174,7 +174,7 @@ class TaskTransitions:
         return await self.write(tx, await prepared(before, after))
 
     async def write(self, tx: Transaction, change: "Prepared") -> Task:
-        """`change` with what was prepared, maybe before this transaction."""
+        """Do what `change` does, with rows that may have been made before this transaction."""
         before, after, happened, rows = change
         self.cache.take(tx.bound.owner, before.id)
         if after.status in happened and (kind := OF_TASK.get(after.status.state)):
@@ -216,7 +216,7 @@ class TaskTransitions:
 
 
 class Prepared(NamedTuple):
-    """A change of a task, with its events and all rows."""
+    """A change of a task, with its new events, and the rows that it is written with."""
 
     before: Task
     after: Task
