@@ -110,7 +110,7 @@ class _Question(NamedTuple):
 
 
 class _Statement:
-    """What the words of an item say, each found when it is first asked for."""
+    """An item and the properties of its words. Each is computed once, when it is first used."""
 
     def __init__(self, item: Item) -> None:
         self.item = item

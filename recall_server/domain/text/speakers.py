@@ -63,11 +63,13 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
     """Replace the labels that a legend at the beginning of a text explains by the names that they
     stand for, and drop the labels of the legend itself, which nobody says.
     """
-    times = Counter(line.name for line in lines if line.name)
+    labels = {line.name for line in lines if line.name}
+    if not labels:
+        return list(lines)
     names = _certain(
         (one["label"], one["name"])
-        for one in _INITIALS.finditer(text)
-        if one["label"] in times and _are_initials(one["label"], one["name"])
+        for one in (_INITIALS.finditer(text) if any(map(str.isupper, labels)) else ())
+        if one["label"] in labels and _are_initials(one["label"], one["name"])
     )
     explained = [_pairs(line, text) for line in lines]
     begins = next((at for at, line in enumerate(lines) if line.name or explained[at]), 0)

@@ -12,7 +12,7 @@ _MONTHS = (
 )  # fmt: skip
 MONTHS_OF_A_YEAR = len(_MONTHS)
 # A day of the week falls on a date again after six years at most, but for leap days.
-YEARS_MAX = 6
+_YEARS_MAX = 6
 _MONTH = (
     r"(?P<{0}>jan(?:uary|uar|vier|v)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier|r)?"
     r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
@@ -53,7 +53,6 @@ _ENTRY = re.compile(
 )
 # "3 May 2026 to 5 May 2026".
 _LINK = re.compile(r"^[^\W\d_]{1,5}[ ]+")
-
 # "12/01 18:02" is of no day that is known.
 _WITHOUT_YEAR = re.compile(r"(?<![\d:])\d\d?[./-]\d\d?\.?,?\s+\d\d?:\d\d")
 
@@ -82,7 +81,7 @@ def entry_of(line: str, until: datetime) -> Entry | None:
     if weekday is None:
         return Entry(None, words)
     may_be = []
-    for year in range(until.year - YEARS_MAX, until.year + YEARS_MAX):
+    for year in range(until.year - _YEARS_MAX, until.year + _YEARS_MAX):
         written = f"{year}年{day}" if "月" in day else f"{day}{'' if day[-1] == '.' else ' '}{year}"
         at = read_moment(written, until)
         may_be += [at] if at and at.weekday() == weekday else []

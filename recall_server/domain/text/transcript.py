@@ -239,7 +239,7 @@ def _days_of_entries(
     are out of order, to come, long ago or years apart, as those of history and birthdays, if most
     stand beside a name, or if somebody speaks.
     """
-    if any(line.name for line in lines):
+    if len(lines) < _ENTRIES_MIN or any(line.name for line in lines):
         return {}
     found: dict[int, datetime | None] = {}
     names, named, goes_on, ends = 0, False, False, -1

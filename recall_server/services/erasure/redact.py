@@ -170,7 +170,7 @@ async def planned(
         ).pieces(rows)
     )
     if len(pieces) == 1:
-        # What one piece takes out of the lists of words changes those of the next.
+        # Each piece changes the lists of words, so only a single one can be computed ahead.
         (one,) = pieces
         items = [*one.memories, *one.passages]
         removal = await tx.words.removal(items, one.words, one.of_hidden)

@@ -32,8 +32,8 @@ BUSY_TIMEOUT_MS = 5_000
 INSTRUCTIONS = 10_000
 # The journal is truncated to this size after a long read of an old state has made it grow.
 JOURNAL_BYTES = 33_554_432
-# What each connection keeps of the file. The system keeps it too: with 16 MiB no search of 100,000
-# memories was faster, and a server took 33 MB more.
+# The part of the file that each connection caches. The system caches the file too: 16 MiB made no
+# search of 100,000 memories faster, and the server took 33 MB more.
 CACHE_KIB = 8_192
 
 # secure_delete is off in some builds of SQLite, without a warning, so set it on every connection.

@@ -56,7 +56,7 @@ Goal is 78.
 I was born in May 1990 and I was born in Lagos.
   fact | The user was born in May 1990.
   fact | The user was born in Lagos. | user, from, Lagos
-# What is polite, or meant to calm, may say something.
+# A polite or a calming sentence may state a fact.
 プロジェクトは5月に終了しました。
   fact | ユーザー：プロジェクトは5月に終了しました。
 申し訳ありませんが、5月3日は休業いたします。
@@ -65,7 +65,7 @@ I was born in May 1990 and I was born in Lagos.
   fact | ユーザー：アンケートの締め切りは5月3日です。 | アンケート, deadline, 5月3日
 Please don't tell anyone in Leeds that we move in May.
   preference | The user asks: Please don't tell anyone in Leeds that we move in May.
-# What is below a day is not below the day before; an entry of a log is no title of the next one.
+# A day heads only the lines below it; an entry of a log heads no other entry.
 Boat\\n\\n## 2023-05-01\\n- bought the boat\\n## 2023-05-03\\n- painted the boat
   fact | Boat, 2023-05-01: bought the boat.
   fact | Boat, 2023-05-03: painted the boat.

@@ -160,48 +160,43 @@ async def test_a_question_that_was_asked_is_shown_with_what_was_answered(open_ap
         assert not hit.around
 
 
+@pytest.mark.parametrize(
+    ("talk", "question"),
+    [
+        (
+            (
+                "Eva: Let us hold the review in room Heron.\nTom: I am in Oslo then.\n"
+                "Eva: Wednesday, in Kingfisher.\nTom: Who feeds the cat?"
+            ),
+            "In which room is the review held?",
+        ),
+        (
+            (
+                "Mel: I can send a plumber. Would Thursday suit?\n"
+                "Ravi: On Thursdays I am in Derby.\n"
+                "Mel: Friday between twelve and two?\nRavi: Perfect."
+            ),
+            "When does the plumber come?",
+        ),
+    ],
+    ids=["a proposal that is changed", "an offer that is answered by another"],
+)
 async def test_the_best_hit_of_a_conversation_is_shown_with_the_next_two_turns(
-    open_app: Open,
+    open_app: Open, talk: str, question: str
 ) -> None:
-    """The answer is often a change of what was proposed."""
-    talk = (
-        "Eva: Let us hold the review in room Heron.\nTom: I am in Oslo then.\n"
-        "Eva: Wednesday, in Kingfisher.\nTom: Who feeds the cat?"
-    )
     async with open_app(extractor=Scripted()) as application:
         await enter(application)
         await remember(application, talk)
         await remember(application, "The shed is green.\n\nIts door is blue.\n\nIts roof is old.")
         await drained(application)
 
-        [best] = await asked(application, "In which room is the review held?", limit=1)
+        [best] = await asked(application, question, limit=1)
         [control] = await asked(application, "Which colour does the shed have?", limit=1)
-    assert best.text == "Eva: Let us hold the review in room Heron."
-    assert [said.text for said in best.around] == [
-        "Tom: I am in Oslo then.",
-        "Eva: Wednesday, in Kingfisher.",
-    ]
+    first, *following = talk.split("\n")
+    assert best.text == first
+    assert [said.text for said in best.around] == following[:2]
     assert control.text == "The shed is green."
     assert not control.around, "it is no conversation"
-
-
-async def test_the_best_hit_that_asks_is_shown_with_the_offer_that_answers_the_answer(
-    open_app: Open,
-) -> None:
-    talk = (
-        "Mel: I can send a plumber. Would Thursday suit?\nRavi: On Thursdays I am in Derby.\n"
-        "Mel: Friday between twelve and two?\nRavi: Perfect."
-    )
-    async with open_app(extractor=Scripted()) as application:
-        await enter(application)
-        await remember(application, talk)
-        await drained(application)
-
-        [hit] = await asked(application, "When does the plumber come?", limit=1)
-    assert [said.text for said in hit.around] == [
-        "Ravi: On Thursdays I am in Derby.",
-        "Mel: Friday between twelve and two?",
-    ]
 
 
 async def test_a_memory_is_shown_with_the_answer_to_the_question_behind_it(
