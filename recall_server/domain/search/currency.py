@@ -61,13 +61,14 @@ _ASKS_MOMENT = re.compile(
     r"|什么时候|何时|几点|哪天|いつ|何[時日曜]",
     re.IGNORECASE,
 )
+# One group between two boundaries: a boundary for each part takes three times as long.
 _MOMENT = re.compile(
     r"\d(?![\d.,]*\s?(?:[€$£%]|euros?\b|eur\b|minut|people\b|kg\b))"
-    r"|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:today|tomorrow|noon|midnight)\b"
-    r"|\b(?:mon|diens|donners|frei|sams|sonn)tags?\b|\bmittwochs?\b|\b(?:heute|morgen|mittags)\b"
-    r"|\b(?:lunes|martes|miércoles|jueves|viernes|sábados?|domingos?|hoy|mañana)\b"
-    r"|\b(?:lun|mar|mercre|jeu|vendre|same)dis?\b|\bdimanches?\b|\b(?:demain|midi)\b"
-    r"|\b(?:january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|today|tomorrow|noon|midnight"
+    r"|(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|heute|morgen|mittags"
+    r"|lunes|martes|miércoles|jueves|viernes|sábados?|domingos?|hoy|mañana"
+    r"|(?:lun|mar|mercre|jeu|vendre|same)dis?|dimanches?|demain|midi"
+    r"|january|february|march|april|may|june|july|august|september|october|november|december"
     r"|januar|februar|märz|mai|juni|juli|oktober|dezember|enero|febrero|marzo|abril|mayo|junio"
     r"|julio|agosto|septiembre|octubre|noviembre|diciembre|janvier|février|mars|avril|juin"
     r"|juillet|août|septembre|octobre|novembre|décembre)\b"
@@ -127,6 +128,10 @@ class _Statement:
         return self.own.lower()
 
     @cached_property
+    def language(self) -> str:
+        return language_of(self.own)
+
+    @cached_property
     def terms(self) -> frozenset[str]:
         return frozenset(terms(self.own))
 
@@ -149,9 +154,13 @@ class _Statement:
     @cached_property
     def names(self) -> list[frozenset[str]]:
         """The terms of each word that may be a name; in German every noun looks like one."""
-        if language_of(self.own) == "de":
+        if self.language == "de":
             return []
-        return [frozenset(terms(name)) for name in _names(_words(self.own))]
+        return [frozenset(terms(name)) for name in _names(self.words)]
+
+    @cached_property
+    def words(self) -> list[str]:
+        return _words(self.own)
 
     @cached_property
     def begins_with_name(self) -> bool:
@@ -180,7 +189,16 @@ class _Statement:
             return _NUMBER.search(self.own) is not None
         if asked.moment:
             return _MOMENT.search(self.small) is not None
-        return _has_name(self.own, asked.terms) if asked.name else None
+        return self.has_name(asked) if asked.name else None
+
+    def has_name(self, asked: _Question) -> bool:
+        """Return whether it may have a name that the question has not; one without small letters
+        may always.
+        """
+        words = _words(content_words(self.own, self.language)) if self.language else self.words
+        if not any(map(str.islower, words)):
+            return True
+        return any(asked.terms.isdisjoint(terms(name)) for name in _names(words))
 
     def has_other_value(self, earlier: "_Statement") -> bool:
         """Return whether it has other numbers of the same as an earlier one, and no equal."""
@@ -224,16 +242,6 @@ def _blank(match: re.Match[str]) -> str:
 def _names(words: Iterable[str]) -> Iterator[str]:
     """Yield those of the words that may be names."""
     return (one for one in words if one[0].isupper() and one.casefold() not in _NO_NAMES)
-
-
-def _has_name(text: str, asked: frozenset[str]) -> bool:
-    """Return whether a text may have a name that the question has not; one without small letters
-    may always.
-    """
-    words = _words(content_words(text))
-    if not any(map(str.islower, words)):
-        return True
-    return any(asked.isdisjoint(terms(name)) for name in _names(words))
 
 
 def began_after(item: Item, until: datetime | None) -> bool:
@@ -352,15 +360,14 @@ def _above(
         later, earlier = said[other], said[one]
         if when[other] <= when[one] or later.item.trust < earlier.item.trust:
             return False
-        if later.is_of_another(earlier, asked):
-            return False
         both = len(earlier.all_terms & later.all_terms)
         alike = both >= ALIKE_MIN * (len(earlier.all_terms) + len(later.all_terms) - both)
         # Two facts are of different subjects or attributes, as one has not superseded the other.
         typed = later.item.attribute is not None and earlier.item.attribute is not None
         if not (alike or (changed[other] and answers[one] is not False and not typed)):
             return False
-        counts = asked.number or asked.moment
-        return not (counts and later.names_another(earlier, asked))
+        if (asked.number or asked.moment) and later.names_another(earlier, asked):
+            return False
+        return not later.is_of_another(earlier, asked)
 
     return {one: [other for other in said if may_rank_above(other, one)] for one in said}

@@ -441,21 +441,21 @@ def language_of(text: str) -> str:
     """
     apart = _ELIDED.sub(lambda elided: f"{elided[0][:-1]} ", text)
     words = tokens_of(folded(apart))
-    if len(words) < _WORDS_MIN:
+    languages = _languages_of_words()
+    counts = Counter(chain.from_iterable(languages[word] for word in words if word in languages))
+    if not counts:
         return ""
-    most, name = max(_WORDS_MIN, 1 + sum(map(STOP.__contains__, words))), ""
-    for language, known in _folded_words().items():
-        count = sum(map(known.__contains__, words))
-        if count >= most:
-            most, name = count + 1, language
-    return name
+    # Of languages with as many words, the first of the list.
+    name = max(_FUNCTION_WORDS, key=counts.__getitem__)
+    least = max(_WORDS_MIN, 1 + sum(map(STOP.__contains__, words)))
+    return name if counts[name] >= least else ""
 
 
-def content_words(text: str) -> str:
-    """Return a text in German, Spanish or French without its function words and punctuation, if it
-    has other words; any other text unchanged.
+def content_words(text: str, language: str | None = None) -> str:
+    """Return a text in a language of `language_of`, if it is known or found, without its function
+    words and punctuation, if it has other words; any other text unchanged.
     """
-    language = language_of(text)
+    language = language_of(text) if language is None else language
     if not language:
         return text
     dropped = _folded_words()[language]
@@ -472,3 +472,13 @@ def _function_terms(language: str) -> frozenset[str]:
 @cache
 def _folded_words() -> dict[str, frozenset[str]]:
     return {name: frozenset(folded(words).split()) for name, words in _FUNCTION_WORDS.items()}
+
+
+@cache
+def _languages_of_words() -> dict[str, list[str]]:
+    """Return the languages that have a function word, by the word."""
+    found: dict[str, list[str]] = {}
+    for name, words in _folded_words().items():
+        for word in words:
+            found.setdefault(word, []).append(name)
+    return found
