@@ -71,29 +71,38 @@ def with_names(lines: Sequence[Line], text: str) -> list[Line]:
         for one in (_INITIALS.finditer(text) if any(map(str.isupper, labels)) else ())
         if one["label"] in labels and _are_initials(one["label"], one["name"])
     )
+    legend, pairs = _legend(lines, text)
+    if any(line.name in pairs for line in lines if line.start not in legend):
+        names |= pairs
+    else:
+        legend = set()
+    return [
+        Line(line.start, line.start, line.end)
+        if line.start in legend
+        else line._replace(name=names.get(line.name or "", line.name))
+        for line in lines
+    ]
+
+
+def _legend(lines: Sequence[Line], text: str) -> tuple[set[int], dict[str, str]]:
+    """Return where the lines of the legend at the beginning of a text start, and the names that its
+    labels stand for throughout. There is none with one name, or with a line just below it:
+    "Speaker 1: Right" is what somebody says.
+    """
     explained = [_pairs(line, text) for line in lines]
     begins = next((at for at, line in enumerate(lines) if line.name or explained[at]), 0)
     first = list(takewhile(bool, explained[begins:]))
     legend = lines[begins : begins + len(first)]
+    pairs = list(chain(*first))
+    several = len({name for _, name in pairs}) > 1
+    if not several or text[legend[-1].end + 1 :].partition("\n")[0].strip():
+        return set(), {}
     # A second call may have other speakers, and a legend of its own.
     below = groupby(explained[begins + len(first) :], bool)
     others = [list(chain(*group)) for explains, group in below if explains]
-    known = _certain(chain(*first, *(one for one in others if len(one) > 1)))
-    pairs = {label: name for label, name in chain(*first) if known.get(label) == name}
-    several = len({name for _, name in chain(*first)}) > 1
-    above = {line.start for line in legend}
-    # "Speaker 1: Right", with others below it, is what somebody says.
-    apart = several and not text[legend[-1].end + 1 :].partition("\n")[0].strip()
-    if apart and any(line.name in pairs for line in lines if line.start not in above):
-        names |= pairs
-    else:
-        above = set()
-    return [
-        Line(line.start, line.start, line.end)
-        if line.start in above
-        else line._replace(name=names.get(line.name or "", line.name))
-        for line in lines
-    ]
+    known = _certain(chain(pairs, *(one for one in others if len(one) > 1)))
+    certain = {label: name for label, name in pairs if known.get(label) == name}
+    return {line.start for line in legend}, certain
 
 
 def _certain(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -231,6 +231,46 @@ def _days_of_lines(lines: Sequence[Line], text: str, occurred_at: datetime) -> d
     return found
 
 
+class _Entry(NamedTuple):
+    """An entry of a diary or a log, or what stands below a heading in it, which has no `words`.
+
+    `goes_on`: its first line does not stand alone; `further`: where its second paragraph starts.
+    """
+
+    start: int
+    day: datetime | None = None
+    words: str = ""
+    goes_on: bool = False
+    further: int | None = None
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it may be only a name beside a day."""
+        if not self.words or self.goes_on or self.words.endswith(STOPS):
+            return False
+        return may_speak(self.words, small=False)
+
+
+def _entries(lines: Sequence[Line], text: str, occurred_at: datetime) -> Iterator[_Entry]:
+    """Yield the lines that begin with a day, and headings, with what stands below each."""
+    one: _Entry | None = None
+    for above, line in pairwise([Line(0, 0, 0, blank=True), *lines]):
+        if line.heading or line.blank or line.code or text[line.start].isspace():
+            continue
+        head = text[line.start : min(line.end, line.start + _ENTRY_CHARS)]
+        begun = entry_of(head, occurred_at)
+        if begun or head.startswith("#"):
+            if one:
+                yield one
+            one = _Entry(line.start, begun and begun.day, begun.words.strip() if begun else "")
+        elif one and not above.blank:
+            one = one._replace(goes_on=True)
+        elif one and one.further is None:
+            one = one._replace(further=line.start)
+    if one:
+        yield one
+
+
 def _days_of_entries(
     lines: Sequence[Line], text: str, occurred_at: datetime
 ) -> dict[int, datetime | None]:
@@ -241,32 +281,19 @@ def _days_of_entries(
     """
     if len(lines) < _ENTRIES_MIN or any(line.name for line in lines):
         return {}
-    found: dict[int, datetime | None] = {}
-    names, named, goes_on, ends = 0, False, False, -1
-    for above, line in pairwise([Line(0, 0, 0, blank=True), *lines]):
-        if line.heading or line.blank or line.code or text[line.start].isspace():
-            continue
-        head = text[line.start : min(line.end, line.start + _ENTRY_CHARS)]
-        if entry := entry_of(head, occurred_at):
-            goes_on, ends = goes_on or ends >= 0, -1
-            found[line.start] = entry.day
-            words = entry.words.strip()
-            named = not words.endswith(STOPS) and may_speak(words, small=False)
-            names += named
-        elif head.startswith("#"):
-            found[line.start] = None
-        elif not above.blank:
-            names, named = names - named, False  # More is said below the name.
-        elif found and ends < 0:
-            ends = line.start
-    days = list(filter(None, found.values()))
+    found = list(_entries(lines, text, occurred_at))
+    days = [one.day for one in found if one.day]
     ordered = days in (sorted(days), sorted(days, reverse=True))
     past = all(timedelta(days=-1) <= occurred_at - day <= _AGO_MAX for day in days)
     near = all(abs(one - other) <= _BETWEEN_MAX for one, other in pairwise(days))
-    if ends >= 0 and not goes_on:
-        found[ends] = None  # No entry has a second paragraph: nor has the last one.
-    many = len(days) >= _ENTRIES_MIN and names * 2 < len(days)
-    return found if many and ordered and past and near else {}
+    names = sum(one.is_name for one in found)
+    if len(days) < _ENTRIES_MIN or names * 2 >= len(days) or not (ordered and past and near):
+        return {}
+    begins: dict[int, datetime | None] = {one.start: one.day for one in found}
+    *others, last = (one for one in found if one.words)
+    if last.further is not None and not any(one.further for one in others):
+        begins[last.further] = None  # No entry has a second paragraph: nor has the last one.
+    return begins
 
 
 def _utterances(lines: list[Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
