@@ -41,7 +41,7 @@ from recall_server.domain.extraction import (
 )
 from recall_server.domain.memory import EXTRACTED_TYPES, Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
-from recall_server.domain.security.screening import orders
+from recall_server.domain.screening import orders
 from recall_server.domain.similarity import negations
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.rules_merger import NAME as RULES

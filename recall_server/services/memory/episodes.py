@@ -28,8 +28,8 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
 from recall_server.domain.permissions import AccessScope
+from recall_server.domain.screening import orders, suspects, suspicions
 from recall_server.domain.search.index_entry import findable_passages
-from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.task import Message
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.messages import messages_in

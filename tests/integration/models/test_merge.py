@@ -19,7 +19,7 @@ from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import ModelUnavailable
 from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger, Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.domain.security.screening import orders
+from recall_server.domain.screening import orders
 from recall_server.domain.text.terms import terms
 from recall_server.integrations import llm
 from recall_server.integrations.extraction.language_model import ModelMerger, objections
