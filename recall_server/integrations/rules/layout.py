@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from recall_server.domain.episode import Span
 from recall_server.domain.text import passages
-from recall_server.domain.text.stamps import begins_with_day
+from recall_server.domain.text.attribution import begins_with_day
 from recall_server.integrations.rules.facts import Found, Speaker, find_fact, is_owned
 from recall_server.integrations.rules.judging import has_verb, size
 from recall_server.integrations.rules.language import Table, roles_of, shape
