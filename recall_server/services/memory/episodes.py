@@ -334,6 +334,8 @@ async def conversation(text: str, now: datetime, compute: Compute) -> tuple[Utte
     """Return the utterances of a conversation that is written as JSON; none for any other text. A
     time that cannot be read, or is in the future, is left out.
     """
+    if not text.lstrip().startswith(("{", "[")):
+        return ()
     if len(text) > INLINE_CHARS_MAX:
         return await compute(_conversation, text, now)
     return _conversation(text, now)
