@@ -103,7 +103,7 @@ def extractor(settings: Settings) -> Extractor | None:
     if api is None:
         return None
     from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
-    from recall_server.integrations.extraction.language_model import (  # noqa: PLC0415
+    from recall_server.integrations.llm.roles import (  # noqa: PLC0415
         ModelExtractor,
     )
 
@@ -111,7 +111,7 @@ def extractor(settings: Settings) -> Extractor | None:
 
 
 def rules_extractor(compute: Compute) -> Extractor:
-    from recall_server.integrations.extraction.rules import RulesExtractor  # noqa: PLC0415
+    from recall_server.integrations.rules import RulesExtractor  # noqa: PLC0415
 
     return RulesExtractor(compute)
 
@@ -121,13 +121,13 @@ def merger(settings: Settings, compute: Compute) -> Merger:
     api = _model_api(settings, Role.MERGE)
     if api is None:
         return rules_merger(compute)
-    from recall_server.integrations.extraction.language_model import ModelMerger  # noqa: PLC0415
+    from recall_server.integrations.llm.roles import ModelMerger  # noqa: PLC0415
 
     return ModelMerger(api, prompt=llm.load_prompt("merge"), compute=compute)
 
 
 def rules_merger(compute: Compute) -> Merger:
-    from recall_server.integrations.extraction.rules_merger import RulesMerger  # noqa: PLC0415
+    from recall_server.integrations.rules.merger import RulesMerger  # noqa: PLC0415
 
     return RulesMerger(compute)
 
@@ -139,7 +139,7 @@ def judge(settings: Settings) -> Judge | None:
     api = _model_api(settings, Role.JUDGE)
     if api is None:
         return None
-    from recall_server.integrations.extraction.language_model import ModelJudge  # noqa: PLC0415
+    from recall_server.integrations.llm.roles import ModelJudge  # noqa: PLC0415
 
     return ModelJudge(api, prompt=llm.load_prompt("judge"))
 

@@ -25,9 +25,9 @@ from uvicorn.server import ServerState
 
 from recall_server import telemetry
 from recall_server.api.app import create_app
-from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
 from recall_server.api.probes import probing, with_metrics
 from recall_server.api.problems import problem
+from recall_server.api.request_validation import HEADER_BYTES_MAX
 from recall_server.application import Application
 from recall_server.bootstrap import working
 from recall_server.config import Settings

@@ -17,6 +17,13 @@ from recall_server.api import mem0, probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
 from recall_server.api.a2a.wire import EXTENSIONS
+from recall_server.api.callers import (
+    METADATA_PATHS,
+    BearerAuth,
+    CallLimits,
+    Challenges,
+    Streams,
+)
 from recall_server.api.http import (
     OPENAPI_PATH,
     Endpoint,
@@ -26,25 +33,18 @@ from recall_server.api.http import (
 )
 from recall_server.api.http import routes as routes_of
 from recall_server.api.mcp import McpServer, SseServer
-from recall_server.api.middleware.callers import (
-    METADATA_PATHS,
-    BearerAuth,
-    CallLimits,
-    Challenges,
-    Streams,
-)
-from recall_server.api.middleware.request_validation import (
+from recall_server.api.operations import OPERATIONS
+from recall_server.api.operations.operation import REQUEST_ID, Calls, Operation
+from recall_server.api.operations.tasks import create_task
+from recall_server.api.probes import PROBES
+from recall_server.api.problems import DOCS_PATH
+from recall_server.api.request_validation import (
     CrossOrigin,
     RequestBody,
     RequestValidation,
     RewrittenJson,
     escaped,
 )
-from recall_server.api.operations import OPERATIONS
-from recall_server.api.operations.operation import REQUEST_ID, Calls, Operation
-from recall_server.api.operations.tasks import create_task
-from recall_server.api.probes import PROBES
-from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits import Rates

@@ -52,8 +52,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.a2a.errors import has_more_values
-from recall_server.api.middleware.callers import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
+from recall_server.api.callers import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
 from recall_server.api.operations import UNKNOWN_TOOL
 from recall_server.api.operations.operation import (
     Arguments,
@@ -79,7 +78,8 @@ from recall_server.domain.errors import (
     RecallError,
     UnknownTool,
 )
-from recall_server.domain.security.screening import screen
+from recall_server.domain.screening import screen
+from recall_server.domain.text.cleaning import has_more_values
 
 
 class Tool:

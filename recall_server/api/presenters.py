@@ -13,10 +13,10 @@ from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import Choice, Question, Relation, Resolution
 from recall_server.domain.query import Hit, ItemKind
-from recall_server.domain.security.screening import Suspect
-from recall_server.domain.security.trust import witness
+from recall_server.domain.screening import Suspect
 from recall_server.domain.task import JobProgress, Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
+from recall_server.domain.trust import witness
 from recall_server.services.erasure import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page

@@ -29,7 +29,7 @@ from recall_server.cli.shared import (
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.domain.text.cleaning import visible
 from recall_server.services.memory.derivation import NAMED_MAX
 from recall_server.services.tasks.reviews import SUSPECTS_MAX

@@ -18,6 +18,8 @@ class RecallError(Exception):
     code: ClassVar[str] = "INTERNAL_ERROR"
     # The id of the failed request in the audit log; None if it got no record.
     request_id: str | None = None
+    # Whether a retry alone will not help.
+    permanent: bool = False
 
     def __init_subclass__(cls, *, own_code: bool = True) -> None:
         """The code is the name of the class in capitals, unless the class states another; without
@@ -33,12 +35,12 @@ class RecallError(Exception):
         retry_after_s: float | None = None,
         permanent: bool = False,
     ) -> None:
-        """`retry_after_s`: the wait that the other side asked for, if it did. `permanent`: a retry
-        alone will not help.
+        """`retry_after_s`: the wait that the other side asked for, if it did. `permanent`: this one
+        is, although its class is not.
         """
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
         self.retry_after_s = retry_after_s
-        self.permanent = permanent
+        self.permanent = self.permanent or permanent
 
     @property
     def message(self) -> str:
@@ -106,6 +108,8 @@ class QuotaExceeded(LimitReached):
     """This namespace keeps as many bytes as it may. What is stored can be read, exported and
     erased; ask the operator for a larger quota.
     """
+
+    permanent = True
 
 
 class Unavailable(RecallError):
@@ -369,12 +373,13 @@ class ModelKeyRejected(ModelUnavailable):
     Ask the operator for a key that it takes.
     """
 
+    permanent = True
+
     def __init__(self, status: int) -> None:
         """`status`: 401 or 403, of HTTP."""
         super().__init__(
             f"The language model's service rejects the key of this server (HTTP {status}). The "
-            "text is kept and searchable. Ask the operator for a key that it takes.",
-            permanent=True,
+            "text is kept and searchable. Ask the operator for a key that it takes."
         )
         self.status = status
 

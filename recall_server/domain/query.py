@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import MemoryType, searchable
 from recall_server.domain.moments import PRESENT, Past
-from recall_server.domain.security.trust import trust_of
+from recall_server.domain.trust import trust_of
 
 
 class ItemKind(StrEnum):

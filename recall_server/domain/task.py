@@ -18,7 +18,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
-from recall_server.domain.security.screening import orders, suspicions
+from recall_server.domain.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_text
 
 # The key in a job's payload of the change that its events are a part of, if it is not its own.

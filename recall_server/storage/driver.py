@@ -45,7 +45,7 @@ P = ParamSpec("P")
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
 Params = Mapping[str, Any]
-Failure = Exception | type[Exception]
+Failure = type[Exception]
 Statement = tuple[str, Params]
 
 

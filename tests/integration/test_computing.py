@@ -19,7 +19,7 @@ from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations import computing
 from recall_server.integrations.computing import NICENESS, NICENESS_OF_MERGES, computing_process
-from recall_server.integrations.extraction.rules import RulesExtractor
+from recall_server.integrations.rules import RulesExtractor
 from recall_server.services.memory.episodes import prepare, prepared
 from tests.support.processes import Server, calling, new_token
 

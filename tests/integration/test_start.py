@@ -19,7 +19,7 @@ ON_USE = (
     "psycopg",
     "kingfisher_sdk",
     "wordllama",
-    "recall_server.integrations.extraction.rules.reader",
+    "recall_server.integrations.rules.reader",
 )
 
 # All commands run in one process. A module that is not loaded at the end was loaded by none.

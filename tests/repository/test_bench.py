@@ -13,7 +13,7 @@ from benchmarks.past import past
 from benchmarks.texts import Texts
 from recall_server.domain.extraction import Passage
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.integrations.extraction.rules import RulesExtractor
+from recall_server.integrations.rules import RulesExtractor
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

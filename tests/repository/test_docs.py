@@ -11,8 +11,8 @@ from typer.main import get_command
 
 from docs import generate
 from recall_server.api.app import create_app
+from recall_server.api.callers import METADATA_PATHS
 from recall_server.api.mcp import Tool
-from recall_server.api.middleware.callers import METADATA_PATHS
 from recall_server.cli.commands import app
 from recall_server.storage.tables.registry import BY_NAME
 from tests.support.application import Open

@@ -16,9 +16,9 @@ GLOSSARY = ROOT / "docs/internals/glossary.md"
 TABLE = "## Replaced words"
 # Words as data: verbs of a table, a stored column, and a sentence that a benchmark stores.
 DATA = {
-    ("recall_server/integrations/extraction/rules_merger.py", "hear"),
-    ("recall_server/integrations/extraction/rules_merger.py", "heard"),
-    ("recall_server/integrations/extraction/rules_merger.py", "hears"),
+    ("recall_server/integrations/rules/merger.py", "hear"),
+    ("recall_server/integrations/rules/merger.py", "heard"),
+    ("recall_server/integrations/rules/merger.py", "hears"),
     *(
         ("recall_server/domain/text/terms.py", word)
         for word in ("hear", "heard", "ring", "strike", "struck", "shelf", "shelves")

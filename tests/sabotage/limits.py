@@ -484,7 +484,7 @@ BREAKAGES = (
     Breakage(
         "anonymous-without-limit",
         "that calls without a token have a limit",
-        "recall_server.api.middleware.callers:BearerAuth.__call__",
+        "recall_server.api.callers:BearerAuth.__call__",
         Instead("_too_many", "None"),
         (
             "tests/security/test_before_the_token.py::test_every_path_that_needs_no_token_has_a_limit_by_address[sqlite-/v1/receipts/receipt_0]",
@@ -493,7 +493,7 @@ BREAKAGES = (
     Breakage(
         "bodies-before-tokens",
         "that no body is read before the token is known",
-        "recall_server.api.middleware.callers:BearerAuth.__call__",
+        "recall_server.api.callers:BearerAuth.__call__",
         Instead("_bearer", "[_bearer(scope), [await receive() for _ in range(9)]][0]"),
         (
             "tests/security/test_before_the_token.py::test_a_body_is_not_waited_for_before_the_token_is_known[/mcp-sqlite]",

@@ -123,7 +123,7 @@ BREAKAGES = (
     Breakage(
         "streams-outlive-tokens",
         "that a stream ends with its token",
-        "recall_server.api.middleware.callers:Streams._look",
+        "recall_server.api.callers:Streams._look",
         Without("over", "set"),
         (
             "tests/security/test_streams.py::test_a_stream_ends_when_its_token_is_revoked_by_another_process[sqlite-JSONRPC]",
@@ -132,7 +132,7 @@ BREAKAGES = (
     Breakage(
         "body-limit-off",
         "the limit of a body that does not tell its length",
-        "recall_server.api.middleware.request_validation:RequestBody._body",
+        "recall_server.api.request_validation:RequestBody._body",
         Never("size", "body_bytes_max"),
         (
             "tests/api/test_request_validation.py::test_a_chunked_body_is_refused_as_soon_as_it_is_too_large",
@@ -148,7 +148,7 @@ BREAKAGES = (
     Breakage(
         "any-host",
         "that the server answers to its own name only",
-        "recall_server.api.middleware.request_validation:RequestValidation._check_head",
+        "recall_server.api.request_validation:RequestValidation._check_head",
         Forgets("hosts"),
         ("tests/api/test_auth.py::test_host_and_origin_must_be_known",),
     ),

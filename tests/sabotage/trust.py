@@ -8,7 +8,7 @@ BREAKAGES = (
     Breakage(
         "everybody-trusted-alike",
         "that what a program fetched is trusted less than a person",
-        "recall_server.domain.security.trust:trust_of",
+        "recall_server.domain.trust:trust_of",
         Never("_FETCHERS"),
         (
             "tests/security/test_trust.py::test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that[sqlite]",
@@ -27,7 +27,7 @@ BREAKAGES = (
     Breakage(
         "first-speaker-only",
         "that words of several speakers are trusted as the least of them",
-        "recall_server.domain.security.trust:least_trusted",
+        "recall_server.domain.trust:least_trusted",
         Body("return witnesses[0]"),
         (
             "tests/security/test_trust.py::test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that[sqlite]",
@@ -36,7 +36,7 @@ BREAKAGES = (
     Breakage(
         "repetition-counts",
         "that one author is one witness",
-        "recall_server.domain.security.trust:_Earlier.corroborated_by",
+        "recall_server.domain.trust:_Earlier.corroborated_by",
         Forgets("author"),
         (
             "tests/security/test_trust.py::test_a_source_that_repeats_itself_is_no_further_evidence[sqlite]",

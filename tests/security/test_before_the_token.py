@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from recall_server.api.app import OPEN_PATHS
-from recall_server.api.middleware.request_validation import check_json
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.probes import PROBES
 from recall_server.api.problems import MalformedBody
+from recall_server.api.request_validation import check_json
 from tests.support.engines import on_sqlite
 from tests.support.models import Gate
 from tests.support.server import WITHIN_S, Running, Serve

@@ -12,9 +12,9 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.language_model import ModelExtractor
 from recall_server.integrations.llm import CALL_TOKENS_MAX
 from recall_server.integrations.llm.claude_api import ClaudeApi
+from recall_server.integrations.llm.roles import ModelExtractor
 from recall_server.services.limits import Budget
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store

@@ -16,7 +16,7 @@ import pytest
 
 from recall_server.bootstrap import working
 from recall_server.integrations.embeddings import StaticEmbedder
-from recall_server.integrations.extraction.rules import RulesExtractor
+from recall_server.integrations.rules import RulesExtractor
 from recall_server.services.search import read
 from tests.support.engines import on_sqlite
 from tests.support.hostile_inputs import INPUTS, LONG_TEXTS, Post, tool

@@ -1,6 +1,6 @@
 """A text of many turns in quarantine: nobody waits long for it."""
 
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.storage.bound_connection import load
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, remember

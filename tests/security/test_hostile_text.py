@@ -28,7 +28,7 @@ from recall_server.domain.extraction import Candidate, Extraction, Passage
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.query import Query
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.domain.task import Mode, Outcome, Request
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.reviews import Suspects

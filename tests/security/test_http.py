@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from recall_server.api.middleware.request_validation import (
+from recall_server.api.request_validation import (
     HEADER_BYTES_MAX,
     HEADERS_MAX,
     URL_BYTES_MAX,

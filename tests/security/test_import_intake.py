@@ -8,7 +8,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.plan import Policy
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.services.transfer.importing import Report
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter

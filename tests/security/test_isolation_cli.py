@@ -11,7 +11,7 @@ from recall_server.application import Application
 from recall_server.cli.commands import app
 from recall_server.domain.context import Context
 from recall_server.domain.ids import Namespace
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
 from tests.support.a2a_clients import LISBON, PORTO

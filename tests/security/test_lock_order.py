@@ -19,7 +19,7 @@ from recall_server.bootstrap import working
 from recall_server.domain.audit import Outcome
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Unauthenticated
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.domain.task import Job, Mode, Request, Task
 from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.server import bound, listening

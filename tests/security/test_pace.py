@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 from starlette.types import Message
 
-from recall_server.api.middleware.request_validation import (
+from recall_server.api.operations.operation import CALLER
+from recall_server.api.request_validation import (
     LONG_BODY_BYTES_PER_S,
     PACED_FROM_BYTES,
     RequestBody,
 )
-from recall_server.api.operations.operation import CALLER
 from recall_server.domain.fairness import KEYS_MAX, Pace
 
 

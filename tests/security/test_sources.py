@@ -20,7 +20,7 @@ from recall_server.domain.moments import Past
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Choice
 from recall_server.domain.query import Query
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.domain.task import Mode, Request, Task, TaskState
 from recall_server.services.erasure.purge_source import BadSource, Purged
 from recall_server.services.memory.ingest import Submission

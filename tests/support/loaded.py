@@ -7,8 +7,7 @@ import gc
 from recall_server.api.mcp import tools_of
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.text import terms
-from recall_server.integrations import embeddings, redaction
-from recall_server.integrations.extraction import rules
+from recall_server.integrations import embeddings, redaction, rules
 from recall_server.storage import bound_connection
 from tests.support.engines import ENGINES
 

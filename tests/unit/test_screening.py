@@ -2,7 +2,7 @@
 
 import pytest
 
-from recall_server.domain.security.screening import orders, screen
+from recall_server.domain.screening import orders, screen
 
 
 @pytest.mark.parametrize(

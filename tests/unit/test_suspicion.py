@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.domain.security.screening import suspects, suspicions
+from recall_server.domain.screening import suspects, suspicions
 from recall_server.domain.text.cleaning import decoded, fold
 
 ORDINARY = (Path(__file__).parent / "ordinary_talk.txt").read_text().splitlines()

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from recall_server.domain.episode import Span
-from recall_server.domain.security.trust import (
+from recall_server.domain.trust import (
     Trust,
     Witness,
     corroborates,

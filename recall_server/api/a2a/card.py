@@ -240,7 +240,7 @@ def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[s
         ),
         "skills": (sorted(one.id for one in card.skills), sorted(skills)),
         "extensions": (sorted(one.uri for one in card.capabilities.extensions), sorted(extensions)),
-        # The authentication of every request (`api/middleware/callers.py`).
+        # The authentication of every request (`api/callers.py`).
         "securitySchemes": (
             {
                 name: scheme.http_auth_security_scheme.scheme.lower()

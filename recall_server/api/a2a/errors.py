@@ -62,6 +62,7 @@ from recall_server.domain.errors import (
     Stale,
     TaskNotFound,
 )
+from recall_server.domain.text.cleaning import has_more_values
 
 # This comes after the import of the routes, since the two modules import each other.
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter  # isort: skip
@@ -267,19 +268,6 @@ def check_rest(request: Request) -> None:
         if model is ListTasksRequest:
             _check_state(request.query_params.get("status"))
         _read(lambda: parse_params(request.query_params, model()))
-
-
-def has_more_values(value: Any, most: int) -> bool:
-    """Return whether there are more than so many JSON values in this one."""
-    count, waiting = 0, [value]
-    while waiting:
-        one = waiting.pop()
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        count += len(inner)
-        if count > most:
-            return True
-        waiting.extend(inner)
-    return False
 
 
 def _check_size(body: Any) -> None:

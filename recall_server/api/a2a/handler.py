@@ -60,9 +60,8 @@ from recall_server.api.a2a.errors import (
     version_of,
 )
 from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
+from recall_server.api.callers import Streams, turn_of
 from recall_server.api.http import Endpoint
-from recall_server.api.middleware.callers import Streams, turn_of
-from recall_server.api.middleware.request_validation import RewrittenJson
 from recall_server.api.operations import reviews, tasks
 from recall_server.api.operations.operation import (
     CALLER,
@@ -74,6 +73,7 @@ from recall_server.api.operations.operation import (
     checked_id,
 )
 from recall_server.api.problems import UnsupportedMedia
+from recall_server.api.request_validation import RewrittenJson
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Stale, TaskEnded, TaskNotFound
 from recall_server.domain.task import Task

@@ -18,7 +18,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.query import Hit, Query
 from recall_server.domain.search.ranking import fit_budget, text_tokens
-from recall_server.domain.security.trust import Trust, Witness, witness
+from recall_server.domain.trust import Trust, Witness, witness
 
 ITEMS_MAX = 4
 TOKENS_MAX = 400

@@ -23,7 +23,7 @@ from recall_server.api.operations.operation import (
 from recall_server.domain.ids import is_proposal
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from recall_server.services.tasks.reviews import (
     CONTRADICTIONS,
     Answered,

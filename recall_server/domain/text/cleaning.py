@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextTooLong
 
@@ -75,6 +76,19 @@ def finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError("a number is not finite")
     return number
+
+
+def has_more_values(value: Any, most: int) -> bool:
+    """Return whether there are more than so many JSON values in this one."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        count += len(inner)
+        if count > most:
+            return True
+        waiting.extend(inner)
+    return False
 
 
 def validator_message(message: str) -> str:

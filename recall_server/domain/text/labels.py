@@ -6,9 +6,15 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from recall_server.domain.text import mail
+from recall_server.domain.text.attribution import (
+    DATE,
+    MAIL_DATE,
+    SAYS_BELOW,
+    begins_with_day,
+    is_moment,
+    without_moment,
+)
 from recall_server.domain.text.messages import TOOL
-from recall_server.domain.text.stamps import DATE, begins_with_day, is_moment, without_moment
 
 SYSTEM = "system"
 HEADING_CHARS_MAX = 120
@@ -242,7 +248,7 @@ def _above(text: str, start: int, end: int) -> Line | None:
         return Line(start, end, end, _name(label), above=True, says=bool(label["said"]))
     if label := _FORWARDED.fullmatch(text, start, end):
         return Line(start, end, end, _name(label), above=True, says=True)
-    label = mail.SAYS_BELOW.fullmatch(text, start, end)
+    label = SAYS_BELOW.fullmatch(text, start, end)
     if label and may_speak(label["name"], small=True):
         wrote = label["wrote"] is not None
         stamp = label["stamp"]
@@ -340,7 +346,7 @@ def is_key(heading: str, below: Line | None) -> bool:
     "Place: Ludlow" may be the day of what the text is about.
     """
     goes_on = below is not None and not (below.blank or below.heading or below.name)
-    return goes_on and mail.DATE_LINE.fullmatch(heading) is not None
+    return goes_on and MAIL_DATE.fullmatch(heading) is not None
 
 
 def session_of(heading: str) -> str | None:

@@ -70,8 +70,6 @@ def messages_in(text: str) -> list[Message]:
     What is not text becomes a message of a tool, as it is written. Only `_OWN` names, empty values
     and the envelope of a message are left out.
     """
-    if not text.lstrip().startswith(("{", "[")):
-        return []
     try:
         records = list(_records(text))
     except (ValueError, RecursionError):

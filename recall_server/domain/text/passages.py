@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
 from recall_server.domain.erasure import BLOCK
-from recall_server.domain.text.mail import LEAD, SUBJECT
+from recall_server.domain.text.attribution import MAIL_LEAD, MAIL_SUBJECT
 
 HEADING_CHARS_MAX = 80
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
@@ -211,7 +211,7 @@ def _with_headings(
             start = -1
         elif block.level < LEAD_LEVEL:
             headings.append((block.level, Span(block.start, block.end)))
-        elif SUBJECT.match(text, block.start):
+        elif MAIL_SUBJECT.match(text, block.start):
             headings[:] = [(_SUBJECT_LEVEL, Span(block.start, block.end))]
     if start >= 0:
         yield Span(start, end), above
@@ -281,7 +281,7 @@ def _level(line: str, *, alone: bool) -> int:
     """
     if marked := _HEADING.match(line):
         return len(marked[1])
-    if LEAD.fullmatch(line) and not alone:
+    if MAIL_LEAD.fullmatch(line) and not alone:
         return LEAD_LEVEL
     if _BOLD.match(line) or (line.endswith(":") and len(line) <= HEADING_CHARS_MAX):
         return _COLON_LEVEL

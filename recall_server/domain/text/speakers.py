@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, takewhile, zip_longest
 
+from recall_server.domain.text.attribution import DATE, is_moment
 from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
-from recall_server.domain.text.stamps import DATE, is_moment
 
 STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3

@@ -15,7 +15,19 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
-from recall_server.domain.text import mail
+from recall_server.domain.text.attribution import (
+    DATE,
+    ENDS_LETTER,
+    FAREWELL,
+    MAIL_DATE,
+    MAIL_LEAD,
+    MAIL_TITLES,
+    MONTHS_OF_A_YEAR,
+    entry_of,
+    quote_depth,
+    read_moment,
+    sender_at,
+)
 from recall_server.domain.text.labels import (
     HEADING_CHARS_MAX,
     Line,
@@ -29,12 +41,6 @@ from recall_server.domain.text.labels import (
     session_of,
 )
 from recall_server.domain.text.speakers import STOPS, with_names, without_false_speakers
-from recall_server.domain.text.stamps import (
-    DATE,
-    MONTHS_OF_A_YEAR,
-    entry_of,
-    read_moment,
-)
 
 TURN_CHARS_MAX = 1_200
 # Short turns are joined if a text has more turns than `TURNS_MIN`, plus one for each
@@ -136,7 +142,7 @@ def _lines(text: str) -> Iterator[Line]:
         newline = text.find("\n", start)
         end = len(text) if newline < 0 else newline
         marks_fence = start in closed
-        sender = None if fenced or start < head_end else mail.sender_at(text, start)
+        sender = None if fenced or start < head_end else sender_at(text, start)
         if sender and (sender.addressed or may_speak(sender.name, small=False)):
             head_end, end = sender.end, max(sender.begins, start)
             yield Line(start, end, end, sender.name, sender.stamp, says=True, of_mail=True)
@@ -163,11 +169,11 @@ def _with_quotes(lines: Iterable[Line], text: str) -> Iterator[Line]:
     for line in lines:
         if line.name or line.heading:
             # "Ana wrote:" above marked lines says whose they are, and not who goes on below them.
-            at = mail.depth(text, line.end) if line.of_mail else 0
+            at = quote_depth(text, line.end) if line.of_mail else 0
             known = {marks: one for marks, one in known.items() if marks < at}
             if line.of_mail or line.above:
                 known[at] = line
-        elif known and not line.blank and (now := mail.depth(text, line.start)) != at:
+        elif known and not line.blank and (now := quote_depth(text, line.start)) != at:
             # Whom a second mail within a mail quotes is known up to its end only.
             known = {marks: one for marks, one in known.items() if marks <= max(now, 1)}
             at = now
@@ -342,7 +348,7 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
     end of a letter to the one before: alone, they answer no question.
     """
     firsts = (text[one.start : one.end].split("\n", maxsplit=1)[0] for one in said)
-    letter = any(map(mail.LEAD.fullmatch, firsts))
+    letter = any(map(MAIL_LEAD.fullmatch, firsts))
     kept: _Utterance | None = None
     for place, one in enumerate(said):
         words = text[one.start : one.end]
@@ -351,12 +357,10 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
         short = kept and kept.end - kept.start <= TURN_CHARS_MAX
         if kept and short and kept.speaker is None and one.speaker is None:
             between = text[kept.end : one.start]
-            opens = mail.TITLES.fullmatch(text[kept.start : kept.end])
-            joins = opens and (not between.strip() or mail.DATE_LINE.fullmatch(between))
-            last = follows is None or mail.ENDS_LETTER.match(text, follows.start, follows.end)
-            if joins or (
-                letter and last and not between.strip() and mail.FAREWELL.fullmatch(words)
-            ):
+            opens = MAIL_TITLES.fullmatch(text[kept.start : kept.end])
+            joins = opens and (not between.strip() or MAIL_DATE.fullmatch(between))
+            last = follows is None or ENDS_LETTER.match(text, follows.start, follows.end)
+            if joins or (letter and last and not between.strip() and FAREWELL.fullmatch(words)):
                 kept = one._replace(start=kept.start)
                 continue
         if kept:

@@ -26,10 +26,10 @@ from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.memory_event import Histories
 from recall_server.domain.plan import PERSON, Question
-from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import PART_OF, Task, TaskState, Work
 from recall_server.domain.task import Status as TaskStatus
 from recall_server.domain.text.cleaning import storable
+from recall_server.domain.trust import corroborations
 from recall_server.services.erasure import refuse_held
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import commit, indexing

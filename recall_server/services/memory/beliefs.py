@@ -29,12 +29,12 @@ from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Add, Change, EndEarlier, Reinforce, Rule, Supersede
+from recall_server.domain.screening import orders, suspicions
 from recall_server.domain.search.ranking import bm25_weights
-from recall_server.domain.security.screening import orders, suspicions
-from recall_server.domain.security.trust import Repetition, Trust, Witness, corroborates, trust
 from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.domain.text.terms import terms
+from recall_server.domain.trust import Repetition, Trust, Witness, corroborates, trust
 from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memories import RELATED_MAX

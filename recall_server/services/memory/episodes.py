@@ -28,8 +28,8 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.moments import check_times, parse_moment
 from recall_server.domain.permissions import AccessScope
+from recall_server.domain.screening import orders, suspects, suspicions
 from recall_server.domain.search.index_entry import findable_passages
-from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.task import Message
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.messages import messages_in
@@ -334,6 +334,8 @@ async def conversation(text: str, now: datetime, compute: Compute) -> tuple[Utte
     """Return the utterances of a conversation that is written as JSON; none for any other text. A
     time that cannot be read, or is in the future, is left out.
     """
+    if not text.lstrip().startswith(("{", "[")):
+        return ()
     if len(text) > INLINE_CHARS_MAX:
         return await compute(_conversation, text, now)
     return _conversation(text, now)

@@ -15,6 +15,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -256,7 +257,7 @@ class ItemEmbedder:
         self._embedder = embedder
         self.word_vectors = word_vectors(embedder)
 
-    @property
+    @cached_property
     def model(self) -> str:
         return f"{self._embedder.model}+{RECIPE}"
 

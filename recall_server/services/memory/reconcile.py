@@ -38,9 +38,9 @@ from recall_server.domain.plan import (
     Settling,
     Supersede,
 )
-from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at
+from recall_server.domain.trust import Witness, least_trusted
 from recall_server.services.memory.beliefs import Beliefs, end_of, outdated, place, stated
 from recall_server.storage.store import Transaction
 

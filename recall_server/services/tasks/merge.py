@@ -20,10 +20,10 @@ from recall_server.domain.extraction import Merged, Merger
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
 from recall_server.domain.plan import Add, Change, Plan, Reason, Relation, RelationKind, Supersede
-from recall_server.domain.security.screening import orders, suspicions
-from recall_server.domain.security.trust import Trust, Witness, corroborations, trust
+from recall_server.domain.screening import orders, suspicions
 from recall_server.domain.similarity import Floats, clusters
 from recall_server.domain.task import Proposal, Request, Work
+from recall_server.domain.trust import Trust, Witness, corroborations, trust
 from recall_server.services.limits import Budget
 from recall_server.services.memory.indexing import ItemEmbedder
 from recall_server.storage.driver import batches

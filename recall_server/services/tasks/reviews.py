@@ -18,7 +18,7 @@ from recall_server.domain.intents import Intent
 from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
 from recall_server.domain.permissions import OPERATOR, Rights
 from recall_server.domain.plan import Add, Choice, Forget, Plan, Proposal, ProposalKind, Question
-from recall_server.domain.security.screening import Held, Place, Suspect
+from recall_server.domain.screening import Held, Place, Suspect
 from recall_server.domain.task import AnswerUnclear, Task, resolutions
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile

@@ -16,7 +16,7 @@ from recall_server.domain.episode import Episode, Source, Span, Turn, turn_id
 from recall_server.domain.errors import RecallError
 from recall_server.domain.extraction import REASON_CHARS_MAX
 from recall_server.domain.ids import container, is_ours
-from recall_server.domain.security.screening import orders, suspicions
+from recall_server.domain.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_label, not_too_long
 from recall_server.services.memory.episodes import (
     TEXT_CHARS_MAX,

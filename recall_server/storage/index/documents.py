@@ -149,7 +149,8 @@ class Documents:
         self.ids: dict[int, str] = {}
         self.intervals = Intervals()
         self.truths = Truths()
-        self._last = 0
+        # The last slot in memory.
+        self.last = 0
         self._columns: dict[str, NDArray[Any]] = {
             name: np.zeros(0, dtype) for name, dtype in DTYPES.items()
         }
@@ -173,11 +174,6 @@ class Documents:
         return len(self.findable)
 
     @property
-    def last(self) -> int:
-        """The last slot in memory."""
-        return self._last
-
-    @property
     def findable(self) -> Flags:
         found: Flags = self._columns["findable"]
         return found
@@ -196,13 +192,13 @@ class Documents:
         """
         if not len(slots):
             return
-        known = slots[slots <= self._last]
-        if (self.findable[known] & findable[slots <= self._last]).any():
+        known = slots[slots <= self.last]
+        if (self.findable[known] & findable[slots <= self.last]).any():
             for one in [one for one in self._scopes if one.narrowed]:
                 del self._scopes[one]
-        self._last = max(self._last, int(slots.max()))
+        self.last = max(self.last, int(slots.max()))
         self._columns = {
-            name: grown(column, self._last + 1) for name, column in self._columns.items()
+            name: grown(column, self.last + 1) for name, column in self._columns.items()
         }
         self._columns["findable"][slots] = findable
         gone = slots[~findable]
@@ -395,12 +391,8 @@ class Cache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0
+        self.bytes = 0
         self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes
 
     def index(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
         index = self._indexes.get(namespace)
@@ -421,21 +413,21 @@ class Cache:
         if index is None:
             return
         self._count(index)
-        while len(self._indexes) > 1 and self._bytes > self._bytes_max:
-            self._bytes -= self._indexes.popitem(last=False)[1].counted
-        over = self._bytes - self._bytes_max
+        while len(self._indexes) > 1 and self.bytes > self._bytes_max:
+            self.bytes -= self._indexes.popitem(last=False)[1].counted
+        over = self.bytes - self._bytes_max
         if over > 0 and namespace in self._indexes and not index.documents.loading.locked():
             index.documents.forget_terms(over)
             self._count(index)
 
     def _count(self, index: NamespaceIndex) -> None:
         counted = index.bytes
-        self._bytes += counted - index.counted
+        self.bytes += counted - index.counted
         index.counted = counted
 
     def drop(self, namespace: Namespace) -> None:
         if (index := self._indexes.pop(namespace, None)) is not None:
-            self._bytes -= index.counted
+            self.bytes -= index.counted
 
 
 def numbers_of(found: str) -> NDArray[np.int64]:

@@ -85,8 +85,9 @@ class Codes:
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         self._words: Words = np.zeros((-(-dimensions // WORD_BITS), 0), dtype=np.uint64)
-        self._slots: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
-        self._documents: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        # By position.
+        self.slots: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        self.documents: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
         # The position of the vector of each document, -1 if it has none.
         self._position: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.count = 0
@@ -97,33 +98,27 @@ class Codes:
         """Take in codes, joined in `codes` in the order of their slots, with their documents.
         Return their positions. A new slot must be greater than all that are held.
         """
-        held = self._slots[: self.count]
+        held = self.slots[: self.count]
         positions = np.searchsorted(held, slots)
         if not len(slots):
             return positions
         fresh = ~np.isin(slots, held, assume_unique=True)
         positions[fresh] = np.arange(self.count, self.count + np.count_nonzero(fresh))
         self.reserve(self.count + int(np.count_nonzero(fresh)))
-        self._slots[positions] = slots
+        self.slots[positions] = slots
         self._words[:, positions] = _words(bytes.fromhex(codes), len(slots)).T
         last = int(documents.max())
         self._position = grown(self._position, last + 1, fill=-1)
         self._position[documents] = positions
-        self._documents[positions] = documents
+        self.documents[positions] = documents
         self.count += int(np.count_nonzero(fresh))
         return positions
 
     def reserve(self, wanted: int) -> None:
         """Grow the capacity to at least `wanted` codes."""
-        self._slots = grown(self._slots, wanted)
+        self.slots = grown(self.slots, wanted)
         self._words = grown(self._words, wanted, axis=1)
-        self._documents = grown(self._documents, wanted)
-
-    def slots(self, positions: Positions) -> NDArray[np.uint32]:
-        return self._slots[positions]
-
-    def documents(self, positions: Positions) -> NDArray[np.uint32]:
-        return self._documents[positions]
+        self.documents = grown(self.documents, wanted)
 
     def positions(self, documents: NDArray[np.int64]) -> Positions:
         """Return the position of the vector of each document, -1 if it has none."""
@@ -135,7 +130,7 @@ class Codes:
     def allowed(self, allowed: Flags) -> Flags:
         """Return for each position whether its document is one of `allowed`."""
         # A copy: a search in a thread must not see what is added meanwhile.
-        documents = self._documents[: self.count].copy()
+        documents = self.documents[: self.count].copy()
         if len(allowed) < len(self._position):
             allowed = padded(allowed, len(self._position))
         # `take` needs half the time of `allowed[documents]`.
@@ -363,12 +358,12 @@ class VectorCache:
         if self.vectors is not None and len(positions) > most:
             for having in self.codes.shared(positions, most):
                 # Those added since `allowed` was read may not be found yet.
-                here = self.codes.documents(having)
+                here = self.codes.documents[having]
                 shared = having[allowed.take(here, mode="clip") & (here < len(allowed))]
                 labels = self.vectors.labels(shared)
                 for one in np.flatnonzero(np.bincount(labels) > most):
                     found.append(shared[labels == one][:-most])
-        return self.codes.documents(np.concatenate([*found, positions[:0]])).astype(np.int64)
+        return self.codes.documents.take(np.concatenate([*found, positions[:0]])).astype(np.int64)
 
     def candidates(self, query: Floats, limit: int, allowed: Flags) -> Positions:
         """Return the positions to compare: those of all `allowed` documents, or of those among them

@@ -241,7 +241,7 @@ class Searched:
             positions = await asyncio.to_thread(cache.candidates, query, limit, allowed)
         if cache.vectors is not None:
             cosines = cache.vectors.cosines(query, positions)
-            return best(cache.codes.documents(positions).astype(np.int64), cosines, limit)[0]
+            return best(cache.codes.documents[positions].astype(np.int64), cosines, limit)[0]
         slots, rows = await self._stored(positions)
         # The database may have later documents, which `allowed` does not cover.
         here = slots < len(allowed)
@@ -300,9 +300,9 @@ class Searched:
         """Return the documents and stored vectors at these positions, as far as they exist."""
         cache = self._cache
         if isinstance(cache.vectors, WholeVectors):
-            documents = cache.codes.documents(positions).astype(np.int64)
+            documents = cache.codes.documents[positions].astype(np.int64)
             return documents, cache.vectors.rows[positions]
-        slots = cache.codes.slots(positions).tolist()
+        slots = cache.codes.slots[positions].tolist()
         read = (
             await self._bound.fetch("vectors_at", model=self._model, slots=slots) if slots else []
         )

@@ -69,7 +69,7 @@ async def take_quota(bound: BoundConnection, size: int) -> None:
     if size:
         await bound.expect(
             "take_quota",
-            QuotaExceeded(permanent=True),
+            QuotaExceeded,
             bytes=size,
             bytes_max=bound.quota_bytes_max,
             item_bytes=ITEM_BYTES,

@@ -12,7 +12,7 @@ from recall_server.domain.episode import Citation, episode_of
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.plan import Decision, Proposal, Relation, RelationKind, Resolution
-from recall_server.domain.security.screening import Decided, Held, Place, Suspect
+from recall_server.domain.screening import Decided, Held, Place, Suspect
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (

@@ -29,7 +29,7 @@ from recall_server.domain.moments import PRESENT, passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item
 from recall_server.domain.record import Recorded
-from recall_server.domain.security.trust import Repetition, Witness, least_trusted
+from recall_server.domain.trust import Repetition, Witness, least_trusted
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,

@@ -19,7 +19,7 @@ from recall_server.domain.intents import LANGUAGES, Intent, intended, statement
 from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Add, Choice, Dispute, Forget, Plan, Policy, Settle, Supersede
-from recall_server.integrations.extraction.rules import language
+from recall_server.integrations.rules import language
 from recall_server.services.memory.commit import PLANNED_INSIDE_MAX
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Report, Wish

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.language_model import ModelExtractor
 from recall_server.integrations.llm.claude_api import ClaudeApi
+from recall_server.integrations.llm.roles import ModelExtractor
 from tests.support.models import Pauses
 
 

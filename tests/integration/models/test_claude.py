@@ -16,7 +16,7 @@ import pytest
 from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Candidate, Extraction, Extractor, Passage, Usage
 from recall_server.domain.memory import Fact, MemoryType
-from recall_server.integrations.extraction.language_model import (
+from recall_server.integrations.llm.roles import (
     EXTRACTION_OUTPUT,
     Entry,
     ModelExtractor,

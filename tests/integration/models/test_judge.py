@@ -21,15 +21,15 @@ from recall_server.domain.extraction import REASON_CHARS_MAX, Judge, Judgement, 
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.language_model import (
+from recall_server.integrations.llm import ModelApi
+from recall_server.integrations.llm.claude_api import ClaudeApi
+from recall_server.integrations.llm.openai_api import OpenAIApi
+from recall_server.integrations.llm.roles import (
     SIDES_CHARS_MAX,
     ModelJudge,
     Said,
     Side,
 )
-from recall_server.integrations.llm import ModelApi
-from recall_server.integrations.llm.claude_api import ClaudeApi
-from recall_server.integrations.llm.openai_api import OpenAIApi
 from tests.support.application import settings_for
 from tests.support.conversation import ALICE
 from tests.support.models import (

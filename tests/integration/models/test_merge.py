@@ -19,12 +19,12 @@ from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import ModelUnavailable
 from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger, Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.domain.security.screening import orders
+from recall_server.domain.screening import orders
 from recall_server.domain.text.terms import terms
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.language_model import ModelMerger, objections
-from recall_server.integrations.extraction.rules_merger import NAME, SENTENCES_MAX, RulesMerger
 from recall_server.integrations.llm.claude_api import ClaudeApi
+from recall_server.integrations.llm.roles import ModelMerger, objections
+from recall_server.integrations.rules.merger import NAME, SENTENCES_MAX, RulesMerger
 from tests.support.models import WHEN, Manner, Pauses, Reply, ScriptedModel, error, says
 
 MakeMerger = Callable[..., ModelMerger]

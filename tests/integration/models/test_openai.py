@@ -14,12 +14,6 @@ import pytest
 from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
 from recall_server.domain.extraction import Extraction, Merged, Usage
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.language_model import (
-    EXTRACTION_OUTPUT,
-    ModelExtractor,
-    ModelMerger,
-)
-from recall_server.integrations.extraction.rules_merger import NAME as RULES
 from recall_server.integrations.llm import (
     CHARS_PER_TOKEN,
     KEY_PAUSE_S,
@@ -27,6 +21,12 @@ from recall_server.integrations.llm import (
     OUTPUT_TOKENS_MAX,
 )
 from recall_server.integrations.llm.openai_api import OpenAIApi
+from recall_server.integrations.llm.roles import (
+    EXTRACTION_OUTPUT,
+    ModelExtractor,
+    ModelMerger,
+)
+from recall_server.integrations.rules.merger import NAME as RULES
 from tests.support.models import (
     COMPLETIONS,
     Manner,

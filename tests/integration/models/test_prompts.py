@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.language_model import Entry, read_entries
+from recall_server.integrations.llm.roles import Entry, read_entries
 from tests.support.models import passage_of
 
 NAMES = sorted(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recall_server.domain.extraction import Candidate, Extraction, Passage, candidates_max
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.integrations.extraction.rules import RulesExtractor
+from recall_server.integrations.rules import RulesExtractor
 
 SAID_AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 

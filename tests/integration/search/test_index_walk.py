@@ -7,7 +7,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.ids import Namespace
-from recall_server.domain.security.screening import Held
+from recall_server.domain.screening import Held
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.erasure import select

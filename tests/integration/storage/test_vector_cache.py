@@ -51,7 +51,7 @@ def near(
     """Search as the server does, and return the best with their cosines."""
     allowed = ~np.isin(np.arange(2 * MANY), without)
     positions = made.candidates(query, limit, allowed)
-    slots = made.codes.documents(positions).astype(np.int64)
+    slots = made.codes.documents[positions].astype(np.int64)
     assert made.vectors is not None
     compared = made.vectors.cosines(query, positions)
     found, cosines = best(slots, compared, limit)
@@ -139,7 +139,7 @@ def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> N
     positions = made.candidates(rows[7], 10, allowed)
 
     assert len(positions) == 300
-    assert made.codes.documents(positions).max() == 900, "the positive control"
+    assert made.codes.documents[positions].max() == 900, "the positive control"
 
 
 @pytest.mark.parametrize("rounded", [False, True])

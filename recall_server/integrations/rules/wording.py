@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from recall_server.domain.text.dates import length, start_of
-from recall_server.integrations.extraction.rules.facts import Speaker
-from recall_server.integrations.extraction.rules.language import Table, shape, table
+from recall_server.integrations.rules.facts import Speaker
+from recall_server.integrations.rules.language import Table, shape, table
 
 
 class When(NamedTuple):

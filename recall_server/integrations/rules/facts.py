@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
-from recall_server.integrations.extraction.rules.language import Table, shape, table
+from recall_server.integrations.rules.language import Table, shape, table
 
 _SUBJECT_WORDS_MAX, _PAIR_CHARS_MAX = 5, 80
 

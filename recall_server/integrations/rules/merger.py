@@ -18,9 +18,9 @@ from recall_server.domain.context import Compute
 from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.similarity import negations
-from recall_server.integrations.extraction.rules import INLINE_CHARS_MAX
-from recall_server.integrations.extraction.rules.cutting import pieces
-from recall_server.integrations.extraction.rules.language import detect, table
+from recall_server.integrations.rules import INLINE_CHARS_MAX
+from recall_server.integrations.rules.language import detect, table
+from recall_server.integrations.rules.layout import pieces
 
 _S = TypeVar("_S", "_Text", "_Sentence")
 NAME = "rules/merge/1"

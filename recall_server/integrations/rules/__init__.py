@@ -1,8 +1,9 @@
 """The offline extractor: keeps what a text states, without a model or the network.
 
-`reader` goes from turn to turn. `cutting` cuts the text into pieces, `headings` finds who speaks
-under which heading, `judging` decides which pieces are worth keeping, `facts` finds their facts,
-and `wording` makes each stand alone. `language` loads the cues of each language from `tables/`.
+`reader` goes from turn to turn. `layout` cuts the text into pieces, and finds who speaks under
+which heading; `judging` decides which pieces are worth keeping, `facts` finds their facts, and
+`wording` makes each stand alone. `language` loads the cues of each language from `tables/`.
+`merger` joins memories in their own words.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def extraction(passage: Passage) -> Extraction:
 @cache
 def _reader() -> _Read:
     # Imported on use: most commands extract nothing, and compiling the patterns takes time.
-    from recall_server.integrations.extraction.rules import facts, language  # noqa: PLC0415
-    from recall_server.integrations.extraction.rules.reader import read  # noqa: PLC0415
+    from recall_server.integrations.rules import facts, language  # noqa: PLC0415
+    from recall_server.integrations.rules.reader import read  # noqa: PLC0415
 
     # All of them now, beside the event loop: later, each language would hold it up once.
     for key in language.table("common").data["patterns"]:

@@ -9,11 +9,11 @@ from recall_server.domain.extraction import Candidate, Passage, candidates_max
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.text.dates import began
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.rules import cutting, facts, headings, judging, wording
-from recall_server.integrations.extraction.rules.cutting import Kind, Piece
-from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact, of_pair
-from recall_server.integrations.extraction.rules.judging import Setting, Verdict, size
-from recall_server.integrations.extraction.rules.language import Table, detect, shape, table
+from recall_server.integrations.rules import facts, judging, layout, wording
+from recall_server.integrations.rules.facts import Found, Speaker, find_fact, of_pair
+from recall_server.integrations.rules.judging import Setting, Verdict, size
+from recall_server.integrations.rules.language import Table, detect, shape, table
+from recall_server.integrations.rules.layout import Kind, Piece
 
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
@@ -63,7 +63,7 @@ class _Reader:
         self.passage = passage
         self.language = self.main = language
         self.kept: list[Candidate] = []
-        self.headings = headings.Headings()
+        self.headings = layout.Headings()
         self.before: _Before | None = None
         self.said_by: dict[str, _Before] = {}
         self.asked: Piece | None = None
@@ -78,9 +78,9 @@ class _Reader:
         self.notes = self.document = lines > 2 or len(text) > 400
         written = {one[0] for one in shape("written").finditer(text[:_WRITTEN_CHARS])}
         self.technical = len(written) >= _WRITTEN_MIN
-        self.labels = headings.labels(text, speakers)
+        self.labels = layout.labels(text, speakers)
         said = [text[turn.span.start : turn.span.end] for turn in passage.turns]
-        self.keyed = len(speakers) == len(said) and headings.keyed(said, language)
+        self.keyed = len(speakers) == len(said) and layout.keyed(said, language)
         self.dated = any(map(language.patterns["date"].search, text[:300].split("\n", 3)[:3]))
         named = {word for one in speakers | self.labels for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(named)[:_NAMES_MAX])) or "(?!)"
@@ -89,7 +89,7 @@ class _Reader:
         if not speakers:
             start = self.turn.span.start
             for begin, end in ((0, min(start, 200)), (max(0, start - _BEFORE_CHARS_MAX), start)):
-                for piece in cutting.pieces(text, begin, end, language):
+                for piece in layout.pieces(text, begin, end, language):
                     if not self.headings.add(piece, language):
                         self.headings.whose(piece, self.user, language)
 
@@ -102,19 +102,19 @@ class _Reader:
         if name is None and sure >= _SURE:
             return
         if shape("ruled").search(text, self.read_to, span.end):
-            self.headings = replace(self.headings, by_level={}, subject=headings.NOBODY)
+            self.headings = replace(self.headings, by_level={}, subject=layout.NOBODY)
             self.opens = True
         above = span.start if turn.speaker else self.read_to  # A day above it is in no turn.
-        for piece in cutting.pieces(text, above, span.start, self.language):
+        for piece in layout.pieces(text, above, span.start, self.language):
             self.headings.add(piece, self.language)
         self.read_to = span.end
         self.in_mail = bool(shape("header").match(text[span.start : span.start + _HEAD_CHARS]))
-        found = list(cutting.pieces(text, span.start, span.end, self.language))
+        found = list(layout.pieces(text, span.start, span.end, self.language))
         if not found:
             return
         if self.notes and not turn.speaker and self.labels.isdisjoint(one.key for one in found):
             dated = turn.said_at is not None
-            found = headings.with_heading(found, text, self.language, opens=self.opens, dated=dated)
+            found = layout.with_heading(found, text, self.language, opens=self.opens, dated=dated)
         self.opens = False
         self.headings.begin(found)
         marks = [at for at, one in enumerate(found) if one.key in self.labels]
@@ -122,8 +122,8 @@ class _Reader:
             part, label = found[first:end], turn.speaker
             if part and first in marks:
                 label, stop = part[0].key, part[0].end
-                value = cutting.key_and_value(part[0].text)[1]
-                part[:1] = cutting.pieces(text, stop - len(value), stop, self.language)
+                value = layout.key_and_value(part[0].text)[1]
+                part[:1] = layout.pieces(text, stop - len(value), stop, self.language)
             if part:
                 self._utterance(part, label)
 
@@ -132,7 +132,7 @@ class _Reader:
         self.document = self.notes and (label is None or self.in_mail)
         self.before, self.tasked, self.silent = None, False, True
         line = text[max(0, self.turn.span.start - 60) : self.turn.span.start]
-        speaker = headings.speaker_of(label or self.headings.sender, line, language)
+        speaker = layout.speaker_of(label or self.headings.sender, line, language)
         said = f"{label}: {text[part[0].start : part[-1].end]}"
         names = label and shape("whom").match(said)
         if label and self.keyed and speaker:
@@ -143,10 +143,10 @@ class _Reader:
         if names and any(one.kind is Kind.PAIR for one in part[1:]):
             part[0] = replace(part[0], text=f"{label}: {part[0].text}", kind=Kind.PAIR)
             label, speaker, self.turn = None, self.user, replace(self.turn, speaker=None)
-        for piece in cutting.with_steps(text, self._as_answer(part), self.headings.text, language):
+        for piece in layout.with_steps(text, self._as_answer(part), self.headings.text, language):
             if self.headings.add(piece, language):
                 self.before = None
-                speaker = headings.speaker_of(label or self.headings.sender, line, language)
+                speaker = layout.speaker_of(label or self.headings.sender, line, language)
             elif speaker:
                 self.speaker = speaker if label else self.headings.whose(piece, speaker, language)
                 self._piece(piece)
@@ -202,9 +202,9 @@ class _Reader:
     def _clauses(self, piece: Piece) -> Iterator[Piece]:
         """Yield the clauses of a sentence that are each worth keeping, else all of it as one."""
         language = self.language
-        piece, *listed = cutting.listed(piece, self.speaker, language)
+        piece, *listed = layout.listed(piece, self.speaker, language)
         text, setting = piece.text, Setting(self.document, piece.kind is Kind.ITEM)
-        spans = cut = cutting.parts(facts.patterns(language.name).split, text)
+        spans = cut = layout.parts(facts.patterns(language.name).split, text)
         if len(cut) > 1:
             said = (judging.says_nothing(text[slice(*span)], language, setting) for span in cut)
             spans = [span for span, empty in zip(cut, said, strict=True) if not empty]
@@ -217,7 +217,7 @@ class _Reader:
             start, end = piece.start + first, piece.start + last
             found = piece.found if len(spans) == 1 else None
             clause = replace(piece, start=start, end=end, text=text[first:last], found=found)
-            yield from cutting.listed(clause, self.speaker, language)
+            yield from layout.listed(clause, self.speaker, language)
         yield from listed
 
     def _by_fact(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -356,7 +356,7 @@ class _Reader:
     def _pair(self, piece: Piece) -> None:
         """Keep a `Key: value` line, or what follows a key such as "Note", as a sentence."""
         language = self.language
-        key, value = cutting.key_and_value(piece.text)
+        key, value = layout.key_and_value(piece.text)
         by = shape("by").fullmatch(key)
         key = self._opened(replace(piece, text=key.strip("* "))).text
         empty = not size(value, language) or language.starts("drop.key", key)
@@ -368,7 +368,7 @@ class _Reader:
         generic = shape("generic").fullmatch(key) and not decides
         if generic or (opener and opener.end() > len(key)):
             start, end = piece.end - len(value), piece.end
-            for one in cutting.pieces(self.passage.text, start, end, language):
+            for one in layout.pieces(self.passage.text, start, end, language):
                 self._piece(replace(one, kind=Kind.SENTENCE))
             return
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject

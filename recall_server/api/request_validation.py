@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.a2a.errors import refusal
-from recall_server.api.middleware.callers import BUSY_AGAIN_S
+from recall_server.api.callers import BUSY_AGAIN_S
 from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.api.operations.operation import BODY_METHODS, CALLER
 from recall_server.api.problems import (

@@ -41,11 +41,9 @@ from recall_server.domain.extraction import (
 )
 from recall_server.domain.memory import EXTRACTED_TYPES, Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
-from recall_server.domain.security.screening import orders
+from recall_server.domain.screening import orders
 from recall_server.domain.similarity import negations
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.rules_merger import NAME as RULES
-from recall_server.integrations.extraction.rules_merger import all_said
 from recall_server.integrations.llm import (
     Line,
     ModelApi,
@@ -54,6 +52,8 @@ from recall_server.integrations.llm import (
     Storable,
     json_object,
 )
+from recall_server.integrations.rules.merger import NAME as RULES
+from recall_server.integrations.rules.merger import all_said
 
 # About a thousand tokens, which seldom state more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from recall_server.domain.episode import Citation
-from recall_server.domain.security.phrasings import OTHER_LANGUAGES, STARTS
+from recall_server.domain.screening.phrasings import OTHER_LANGUAGES, STARTS
 from recall_server.domain.text.cleaning import decoded, fold
 
 _ORDERS = tuple(

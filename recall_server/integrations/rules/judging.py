@@ -8,8 +8,8 @@ from typing import NamedTuple
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
-from recall_server.integrations.extraction.rules.facts import Found, is_of
-from recall_server.integrations.extraction.rules.language import Table, shape
+from recall_server.integrations.rules.facts import Found, is_of
+from recall_server.integrations.rules.language import Table, shape
 
 SURE, UNSURE = 0.95, 0.8
 _OWN_WORDS_MIN = 4

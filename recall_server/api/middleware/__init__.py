@@ -1,1 +1,0 @@
-"""ASGI middleware, from the outermost to the innermost."""

@@ -1,1 +1,0 @@
-"""Rules of trust, tokens, quarantine and the audit chain. No I/O."""

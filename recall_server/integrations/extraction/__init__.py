@@ -1,1 +1,0 @@
-"""Extractors, mergers and judges: the ports and their adapters."""
