@@ -306,6 +306,12 @@ def test_the_head_of_a_mail_names_who_says_what_is_not_quoted_in_it() -> None:
     }
 
 
+def test_the_sender_of_a_mail_may_be_somebody_of_a_company() -> None:
+    mail = "Von: Küchenhaus Lindner, T. Prell\nBetreff: AW: Fronten\n\nDas tut uns leid.\n"
+    found = said(f"{mail}\n---\n{mail}")
+    assert [speaker for speaker, _ in found] == ["Küchenhaus Lindner, T. Prell"] * 2
+
+
 def test_a_mail_as_a_mail_program_shows_it_has_a_sender() -> None:
     shown = "Ana Kim <ana@kim.example>\nMon, Jan 11, 9:12 AM\nto me\n\nIt is 900."
 
@@ -401,6 +407,45 @@ def test_the_marks_of_a_terminal_tell_the_user_the_agent_and_its_tools(
 )
 def test_a_list_below_a_quote_is_no_session_with_an_agent(text: str) -> None:
     assert {speaker for speaker, _ in said(text)} == {None}
+
+
+@pytest.mark.parametrize("apart", ["\t", " "])
+def test_an_exported_chat_without_colons_has_speakers(apart: str) -> None:
+    lines = [
+        "20:11 美咲 そろそろ決めよー",
+        "20:12 健太 18日は?",
+        "20:13 美咲 私は検診。",
+        "20:14 健太 了解",
+    ]
+    chat = "\n".join(apart.join(line.split(" ", 2)) for line in lines)
+    assert said(f"[LINE] 還暦旅行(3)\n2026/08/22(土)\n{chat}")[1:] == [
+        ("美咲", "そろそろ決めよー"),
+        ("健太", "18日は?"),
+        ("美咲", "私は検診。"),
+        ("健太", "了解"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10:00 受付 開始\n10:30 講演 木村先生\n12:00 昼食 二階\n13:00 講演 森先生",
+        "02:51 alert gps lag\n02:58 Marisol acks\n03:05 Marisol calls\n03:12 alert ends",
+        "10:00 受付 開始\n10:30 受付 終了\n二階で講演",
+    ],
+)
+def test_a_time_and_two_words_are_a_label_only_in_a_chat_without_capitals(text: str) -> None:
+    assert {speaker for speaker, _ in said(text)} == {None}
+
+
+def test_what_stands_below_a_named_rule_is_not_part_of_the_talk_above_it() -> None:
+    talk = "Ana: Hosting is London.\nBen: Good, Leeds is chaos.\nAna: See you there.\n"
+    notes = "Stage: proposal, we think.\nNever ring Ben on a Monday.\nSend: the quote. And soon."
+    found = said(f"{talk}\n--- CRM NOTE ---\n{notes}")
+    assert [speaker for speaker, _ in found] == ["Ana", "Ben", "Ana", None]
+    assert found[-1][1].endswith(notes)
+    again = said(f"{talk}\n--- Part 2 ---\nBen: It is done.\nCarl: Then we are.")
+    assert [speaker for speaker, _ in again][-2:] == ["Ben", "Carl"]
 
 
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:

@@ -120,6 +120,12 @@ _UNSURE = re.compile(
     rf"\s{{0,8}}(?:<[@+%~&]?(?P<nick>{_WORD})>|(?P<name>{_WORD}(?:[ ]{_WORD}){{0,2}})[ ][-–—])"
     r"[ ]{1,4}(?=\S)"
 )
+# Of LINE: "20:11", the name and the words, with tabs between them; a copy may have blanks instead.
+_APART = re.compile(
+    r"\s{0,8}(?P<stamp>\d\d?:\d\d(?:[ ][ap]m)?)(?:\t(?P<name>[^\t\n]{1,40})\t"
+    r"|[ ]{1,3}(?P<short>[^\W\d_]{1,10})[ ]{1,3})(?=\S)",
+    re.IGNORECASE,
+)
 # Above what is said in a copied session with an agent: "## User", "**Assistant**", "You said:".
 _ROLE_ABOVE = re.compile(
     r"(?:#{1,6}[ ]+|\*\*|(?=[A-Za-z]{2,12} said:))"
@@ -234,6 +240,11 @@ def _labelled(line: str, start: int, end: int) -> Line:
         return Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
     if notice := _NOTICE.match(line):
         return Line(start, start + notice.end(), end, SYSTEM, notice["stamp"])
+    label = _APART.match(line)
+    if label and (label["name"] or has_no_case(label["short"])):
+        name, unsure = label["name"] or label["short"], not label["name"]
+        said = start + label.end()
+        return Line(start, said, end, name, label["stamp"], timed=not unsure, unsure=unsure)
     label = _UNSURE.match(line)
     if label and (label["nick"] or may_speak(label["name"], small=False)):
         name = label["nick"] or label["name"]

@@ -5,6 +5,7 @@ finds whom a label like "Speaker 1" or "AB" stands for.
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, takewhile, zip_longest
@@ -21,12 +22,15 @@ _KEYS_MIN = 3
 _CLOCKED_MIN = 3
 _DIGITS = re.compile(r"\d+")
 _PARAGRAPH = re.compile(r"(?<=\n\n)|(?<=\n\r\n)")
+# A rule with a name, "--- Notes ---": what is below it need not be of the same talk.
+_RULE = r"[-=*_~]{2,}[ ][^\W_][^\n]{0,60}?[ ][-=*_~]{2,}[ \t]*(?=\n|$)"
+_RULES = re.compile(rf"^{_RULE}", re.MULTILINE)
 # A heading of minutes, "## Risks", or "2. Water" with a line of text below; and what all resolve.
 _SECTION = re.compile(
     rf"(?:{_PARAGRAPH.pattern})(?:#{{1,6}}[ ]\S|\d{{1,2}}[.)][ ]+[^\W\d_][^\n]{{0,60}}\n[^\n\d])"
     r"|(?:resolved|agreed|next meeting"
     r"|beschlossen|beschluss|nächst(?:e|es) (?:sitzung|treffen)|acuerdo|próxima reunión|décision"
-    r"|prochaine réunion)[ ]?:",
+    rf"|prochaine réunion)[ ]?:|{_RULE}",
     re.IGNORECASE,
 )
 # A label that stands for a name, and where a text says for which: "Speaker 1: Ana Kim (host)" above
@@ -171,8 +175,8 @@ class _Labels:
         self.names = self._names()
 
     def _names(self) -> set[str | None]:
-        """Return the names that recur; and those between them that come once, if no role speaks:
-        who has them must not be taken for the one who spoke before.
+        """Return the names that recur; and those that come once with no named rule between, if no
+        role speaks: who has them must not be taken for the one who spoke before.
         """
         timed = {line.name for line in self.lines if line.timed and self.times[line.name] > 1}
         again = [line for line in self.plain if self.times[line.name] > 1]
@@ -180,7 +184,15 @@ class _Labels:
         if self.keyed or spoken * _KEYS_OF_SPEECH < len(again):
             return timed  # "Port: 80" and "Port: 443" are settings.
         forms = {self._form(line) for line in again}
-        once = [x for x in self.plain if x.start in self.speech and self._form(x) in forms]
+        rules = [rule.start() for rule in _RULES.finditer(self.text)]
+        parts = {bisect(rules, line.start) for line in again}
+        once = [
+            line
+            for line in self.plain
+            if line.start in self.speech
+            and self._form(line) in forms
+            and bisect(rules, line.start) in parts
+        ]
         between = (
             {line.name for line in once} if self.alone and len(once) <= 2 * len(again) else set()
         )
@@ -234,10 +246,16 @@ def _is_role(line: Line) -> bool:
 
 def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     """Drop labels such as "<ana>" and "Ana –" unless every line has one and they recur, and half of
-    those with a dash have sentences: "Carrots – 2" is an item of a list.
+    those with a dash have sentences: "Carrots – 2" is an item of a list. With times, "20:11 健太",
+    every line has one from the first on, and two of them recur.
     """
     content = [line for line in lines if not (line.blank or line.heading)]
     unsure = [line for line in content if line.unsure]
+    if unsure and all(line.stamp for line in unsure):
+        often = Counter(line.name for line in unsure).values()
+        is_chat = sum(times > 1 for times in often) > 1
+        if is_chat and content[content.index(unsure[0]) :] == unsure:
+            return lines
     dashed = [
         text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
     ]
