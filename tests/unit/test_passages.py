@@ -261,7 +261,7 @@ def test_a_line_by_itself_is_a_heading_of_the_next_paragraph() -> None:
         "Milk, bread,",
         "Ana: hello",
         "- Milk",
-        "3. Bread and a very long rope",
+        "3. Bread and a very long rope for the old boat",
         "food",
         "The bridge broke again. Ben knows",
         "What the neighbours said about our new hedge",

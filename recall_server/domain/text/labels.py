@@ -146,7 +146,8 @@ _ANSWERS = {prompt + answer for prompt in ">❯›" for answer in "●⏺✦"} |
 ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me you chatgpt claude"
     " gpt gemini grok deepseek perplexity copilot cursor codex tool developer interviewer"
-    " interviewee host guest"
+    " interviewee host guest usuario asistente nutzer benutzer assistent utilisateur"
+    " 用户 助手 助理 ユーザー アシスタント"
 )
 # Roles that are also keys, as in "Host: example.org" and "Customer: Ines Kolb".
 ROLES_OR_KEYS = _words("system agent bot model customer client operator tool developer host guest")

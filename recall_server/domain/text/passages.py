@@ -82,7 +82,8 @@ def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
     if not _BEGINS.match(line) or not below.strip():
         return False
     if number:
-        return words <= _CAPTION_WORDS_MAX and not _NUMBER.match(below)
+        listed = words <= _CAPTION_WORDS_MAX or _LIST.match(below) is not None
+        return listed and not _NUMBER.match(below)
     if _LIST.match(below):
         # Below the name of a recipe: "Serves 6, takes two hours".
         return first or not ("," in line and may_name(above.strip()))

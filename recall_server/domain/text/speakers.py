@@ -212,7 +212,7 @@ class _Labels:
 
     def speaks(self, line: Line) -> bool:
         if self.is_wide(line):
-            return self.wide_speak
+            return self.wide_speak or (_is_role(line) and line.start in self.speech)
         if line.above:
             return self.chat > 1 or (line.says and self.chat > 0)
         if line.name == SYSTEM and line.stamp:

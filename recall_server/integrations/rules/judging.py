@@ -113,8 +113,9 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     advises = orders and not (setting.rules or language.has("keep.request", text))
     below = setting.heading or setting.item or not setting.document
     letter = orders and not (below or language.has("keep.standing", text))
-    if (advises and setting.named) or letter:
-        return None  # Advice, a pep talk, or "Please pay by 15 April."
+    short = words < 3 and setting.document and not (found or setting.item or setting.rules)
+    if (advises and setting.named) or letter or short:
+        return None  # Advice, a pep talk, "Please pay by 15 April.", or "No effect."
     must = "must" in cues and words > _FEW_WORDS and not (we or language.has("words.first", text))
     instructed = (
         any((setting.asked_for, setting.rules, must, "remember" in cues))
@@ -123,7 +124,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         or ("procedure" in cues and (precise > 0 or not setting.named))
         or (setting.document and not cues.isdisjoint(_TOLD))
     )
-    if setting.antecedent or leans(text, language):
+    listed = setting.item and setting.heading and setting.document
+    if setting.antecedent or (leans(text, language) and not listed):
         named = precise > 0 or (related and not language.has("drop.judges", text))
         rests = verb if setting.document else named
         kept = setting.antecedent and (instructed or rests)

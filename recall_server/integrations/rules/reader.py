@@ -210,8 +210,9 @@ class _Reader:
             spans = [span for span, empty in zip(cut, said, strict=True) if not empty]
         if not all(self._stands(text[slice(*span)], setting) for span in spans):
             spans = self._by_fact(text, spans)
-        left = len(spans) == 1 and spans[0] != (0, len(text))
-        if left and not judging.is_sentence(text[slice(*spans[0])], language):
+        left = text[slice(*spans[0])] if len(spans) == 1 else text
+        whole = left == text or judging.is_sentence(left, language)
+        if not (whole or find_fact(left, self.speaker, language)):
             spans = []  # "I told Jo" of "I told Jo and he was glad, I think"
         for first, last in spans:
             start, end = piece.start + first, piece.start + last
@@ -244,7 +245,8 @@ class _Reader:
         language, text = self.language, wording.unmarked(clause.text)
         listed, heading = clause.kind is Kind.ITEM, self.headings.text
         found = self._of_document(clause.found or find_fact(text, self.speaker, language))
-        leans = judging.leans(text, language)
+        # Below the heading "Noor", "she needs a dark tent" is about Noor.
+        leans = judging.leans(text, language) and not (listed and heading and self.document)
         if found and self._of_another(found, clause):
             # "Good. Always use uv." is an order still.
             orders = language.starts("keep.order", text)
@@ -255,9 +257,8 @@ class _Reader:
         refers = leans or (cue and cue.start() <= _CUE_MAX)
         before = self.before
         # Each line of a document is a note of its own.
-        begins = self.document and self.passage.text[: clause.start][-9:].rstrip(" -*+•").endswith(
-            "\n"
-        )
+        above = self.passage.text[: clause.start][-9:].rstrip(" -*+•")
+        begins = self.document and above.endswith("\n")
         if not refers or begins or (before and not self._names(before, text)):
             before = None
         setting = Setting(
@@ -375,7 +376,7 @@ class _Reader:
         first = language.has("words.first", value)
         speaks = first and not language.starts("keep.order", value)
         # In minutes of a meeting the name before the colon is the speaker.
-        named = key.istitle() and " " not in key and not re.match(r"me\b", value)
+        named = key.istitle() and " " not in key and not re.match(r"(?:me|mine)\b", value)
         if by or (speaks and named and not self.turn.speaker):
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)

@@ -37,6 +37,28 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# What is stated before a question is kept, in a few words too; what is supposed or of the moment is not.
+I am vegan, what can I cook?
+  fact | The user is vegan. | user, diet, vegan
+I am 34 so how much sleep do I need?
+  fact | The user is 34. | user, age, 34
+My daughter is vegan, any ideas for a cake?
+  fact | The user's daughter is vegan. | user's daughter, diet, vegan
+Ich bin Vegetarierin, was kann ich kochen?
+  fact | Nutzer: Ich bin Vegetarierin. | user, diet, Vegetarierin
+Soy celíaco, ¿qué puedo pedir?
+  fact | Usuario: Soy celíaco. | user, diet, celíaco
+Je suis végétarien, que puis-je commander ?
+  fact | Utilisateur: Je suis végétarien. | user, diet, végétarien
+用户：我对花生过敏，这个能吃吗？\\n助手：可以。
+  fact | 用户：我对花生过敏。 | user, allergic_to, 花生
+京都に住んでいますが、泳げる場所はありますか？
+  fact | ユーザー：京都に住んでいます。 | user, lives_in, 京都
+# Below a name, "she" is who has it; a title with a remark keeps both, and "mine" is nobody's speech.
+Hello.\\n\\n# Georgia (the country!!) w/ Noor\\n\\n## Noor\\n- she sleeps with earplugs, needs dark tents\\n\\n## Money\\nMax 2100 euros each\\nInsurance: mine via the club\\nNo effect.
+  fact | Georgia (the country!!) w/ Noor, Noor: she sleeps with earplugs, needs dark tents.
+  fact | Georgia (the country!!) w/ Noor, Money: Max 2100 euros each.
+  fact | Georgia (the country!!) w/ Noor, Money: Insurance: the user's via the club.
 We moved from Slack to Zulip in spring.
   fact | The user: We moved from Slack to Zulip in spring.
 Call with Dr. Brandt: the visit is at 8:30.
