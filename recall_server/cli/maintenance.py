@@ -375,6 +375,14 @@ def export_(
                     await asyncio.to_thread(file.write, piece)
                     lines += piece.count(b"\n")
                     on_progress(lines)
+        if out not in (None, STDOUT):
+            echo(f"{out} is complete: {lines} lines.", err=True)
+        if subject is not None and lines == len(("manifest", "end")):
+            echo(
+                f"Nothing concerns {subject}. Check how the name is written, and the names that "
+                "`recall aliases list` shows.",
+                err=True,
+            )
 
     in_application(db, act)
 

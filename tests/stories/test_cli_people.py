@@ -511,6 +511,20 @@ def test_a_dash_is_standard_output(tmp_path: Path) -> None:
     assert list(Path.cwd().glob("-*")) == []
 
 
+def test_an_export_into_a_file_says_that_it_is_complete_and_a_name_that_nothing_concerns() -> None:
+    recall("create-token", "alice")
+    recall("add", "Ana: I live in Porto.")
+    whole = recall("export", "alice", "--out", "alice.jsonl")
+    of_ana = recall("export", "alice", "--subject", "Ana", "--out", "ana.jsonl")
+    of_nobody = recall("export", "alice", "--subject", "Anna")
+
+    lines = len(Path("alice.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (whole.out, whole.err) == ("", f"alice.jsonl is complete: {lines} lines.\n")
+    assert (of_ana.code, "Nothing concerns" in of_ana.err) == (0, False)
+    assert (of_nobody.code, len(of_nobody.out.splitlines())) == (0, 2)
+    assert of_nobody.err.startswith("Nothing concerns Anna. ")
+
+
 def test_what_is_shown_fits_the_terminal() -> None:
     recall("create-token", "alice", "--label", "laptop")
     recall("add", f"Ana: I live in Lisbon. {'I like long walks by the river. ' * 5}")
