@@ -270,6 +270,12 @@ def _print_scan(found: Scan) -> None:
         typer.echo(f"{place.where}: canary {place.word + 1}, {place.form}, at byte {place.at}")
     for name in found.unreadable:
         typer.echo(f"{name}: not read", err=True)
+    if any(place.form == "fragment" for place in found.places):
+        echo(
+            "A fragment is any 8 bytes of a canary. If they are everyday words, they may stand in "
+            "files that have nothing of your texts: choose a word that is nowhere else.",
+            err=True,
+        )
     said = "found" if found.places else "nothing found"
     typer.echo(f"{found.files} files, {found.rows} rows, {found.bytes} bytes read: {said}.")
 

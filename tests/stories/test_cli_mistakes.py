@@ -164,6 +164,9 @@ def test_who_looks_for_a_word_in_a_file_that_is_not_there_is_not_told_that_it_is
 
     assert (missing.code, "lgo (not there): not read" in missing.err) == (1, True)
     assert recall(*look, str(tmp_path / "log")).code == 0
+    (tmp_path / "log").write_text("in Zanzibar", encoding="utf-8")
+    found = recall(*look, str(tmp_path / "log"))
+    assert (found.code, "A fragment is any 8 bytes" in found.err) == (1, True)
 
 
 def test_checkpoints_that_vouch_for_nothing_are_not_taken_for_some(
