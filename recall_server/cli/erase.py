@@ -184,7 +184,8 @@ def print_erased(shown: dict[str, Any], file: Path | None) -> None:
         return
     typer.echo(
         f"In files: {shown['physical']}.\n"
-        f"Receipt {shown['receipt_id']}, opened over HTTP by {shown['receipt_secret']}.",
+        f"Receipt {shown['receipt_id']}. GET /v1/receipts/{shown['receipt_id']} needs no token, "
+        f"but the header Recall-Receipt-Secret: {shown['receipt_secret']}",
         err=True,
     )
     if file is None:

@@ -1,6 +1,7 @@
 """Each mistake on the command line gets one line, before anything is destroyed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,9 @@ def test_nothing_is_erased_whose_receipt_has_no_place(url: str, tmp_path: Path) 
 
     assert before.read_text(encoding="utf-8") == "an earlier receipt"
     assert done.code == 0, done.err
+    assert re.search(
+        r"Receipt (ers_\w+)\. GET /v1/receipts/\1 .* Recall-Receipt-Secret: \S+$", done.err
+    )
     assert isinstance(proved, dict)
     assert proved["kind"] == "namespace"
     assert "The receipt is valid" in shown.err
