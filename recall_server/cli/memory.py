@@ -179,7 +179,8 @@ def list_(page: Json) -> None:
     for memory in page["memories"]:
         _print_memory(memory)
     if not page["memories"]:
-        echo("There are no memories here.")
+        total = page["total"]
+        echo(f"No more: {total} in all." if total else "There are no memories here.")
     elif page["has_more"]:
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 

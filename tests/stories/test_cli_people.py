@@ -155,6 +155,7 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
 
     assert "  2025-03-01  fact  general\n    Ana lives in Porto." in added.out
     assert memory_id in moved.out
+    assert (await alice("list", "--offset", "9")).out == "No more: 1 in all.\n"
     assert "takes the place of" not in added.out
     assert moved.out.endswith("    takes the place of: Ana lives in Porto.\n")
     assert [one["id"] for one in as_json["memories"]] == [memory_id]
@@ -402,6 +403,8 @@ async def test_an_error_is_one_line_with_its_code(alice: Any) -> None:
     refused(await alice("show", "mem_unknown"), "MEMORY_NOT_FOUND")
     refused(await alice("add", " "), "EMPTY_TEXT")
     refused(await alice("search", "x", "--said-after", "noon"), "INVALID_ARGUMENT")
+    for wrong in ("{bad", "[1]", "red"):
+        refused(await alice("list", "--metadata", wrong), "INVALID_ARGUMENT", "a JSON object")
     for moment in ("noon", "9999-01-01"):
         refused(await alice("add", "x", "--said-at", moment), "INVALID_ARGUMENT", "--said-at ")
     other = await alice("list", "bob")
