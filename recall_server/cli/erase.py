@@ -184,7 +184,8 @@ def print_erased(shown: dict[str, Any], file: Path | None) -> None:
         return
     typer.echo(
         f"In files: {shown['physical']}.\n"
-        f"Receipt {shown['receipt_id']}, opened over HTTP by {shown['receipt_secret']}.",
+        f"Receipt {shown['receipt_id']}. GET /v1/receipts/{shown['receipt_id']} needs no token, "
+        f"but the header Recall-Receipt-Secret: {shown['receipt_secret']}",
         err=True,
     )
     if file is None:
@@ -270,6 +271,12 @@ def _print_scan(found: Scan) -> None:
         typer.echo(f"{place.where}: canary {place.word + 1}, {place.form}, at byte {place.at}")
     for name in found.unreadable:
         typer.echo(f"{name}: not read", err=True)
+    if any(place.form == "fragment" for place in found.places):
+        echo(
+            "A fragment is any 8 bytes of a canary. If they are everyday words, they may stand in "
+            "files that have nothing of your texts: choose a word that is nowhere else.",
+            err=True,
+        )
     said = "found" if found.places else "nothing found"
     typer.echo(f"{found.files} files, {found.rows} rows, {found.bytes} bytes read: {said}.")
 

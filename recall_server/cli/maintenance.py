@@ -42,7 +42,12 @@ from recall_server.cli.shared import (
 )
 from recall_server.config import Settings
 from recall_server.domain import export_format
-from recall_server.domain.errors import DatabaseUnusable, Invalid, NotDistributable
+from recall_server.domain.errors import (
+    DatabaseUnusable,
+    Invalid,
+    NotDistributable,
+    RecallError,
+)
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.lifecycle import only_server
@@ -259,7 +264,11 @@ async def _restored(
         await _copied(file, new)
         # All work is done on the copy; the file that is served changes in one step.
         beside = {"key_file": chosen.key_path, "erasure_file": chosen.erasure_path}
-        again = await _taken_back(chosen.model_copy(update={"db_path": new, **beside}))
+        try:
+            again = await _taken_back(chosen.model_copy(update={"db_path": new, **beside}))
+        except RecallError:
+            files.remove(new)  # no erasure would reach it
+            raise
         files.put_in_place(new, path, old)
     return (old if existed else None), again
 
@@ -375,6 +384,14 @@ def export_(
                     await asyncio.to_thread(file.write, piece)
                     lines += piece.count(b"\n")
                     on_progress(lines)
+        if out not in (None, STDOUT):
+            echo(f"{out} is complete: {lines} lines.", err=True)
+        if subject is not None and lines == len(("manifest", "end")):
+            echo(
+                f"Nothing concerns {subject}. Check how the name is written, and the names that "
+                "`recall aliases list` shows.",
+                err=True,
+            )
 
     in_application(db, act)
 

@@ -31,8 +31,9 @@ from recall_server.cli.shared import (
 )
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.attributes import Interval
+from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.moments import past, utc_now
+from recall_server.domain.moments import check_times, parse_moment, past, utc_now
 from recall_server.domain.task import JobState
 
 LIMIT_MAX = 50
@@ -49,6 +50,16 @@ def _words(text: str) -> str:
         fail("Standard input is not UTF-8. Convert the text first.", "INVALID_TEXT")
 
 
+def _said_at(value: str) -> str:
+    """Return when a text was said, if it can be: the operation has another name for it."""
+    try:
+        if value:
+            check_times(utc_now(), parse_moment(value, "--said-at"), name="--said-at")
+    except Invalid as error:
+        fail(error.message, error.code)
+    return value
+
+
 @partial(with_target, creates=True)
 async def add(
     target: Target,
@@ -57,7 +68,7 @@ async def add(
     topic: str = "general",
     container: Annotated[str, typer.Option(show_default=False)] = "",
     tag: list[str] | None = None,
-    said_at: Annotated[str, typer.Option(show_default="now")] = "",
+    said_at: Annotated[str, typer.Option(show_default="now", callback=_said_at)] = "",
     type_: MemoryType | None = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +112,7 @@ async def add(
     else:
         echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
     for memory_id in job["memory_ids"]:
-        _print_memory(await target.ask(operations.memories.get_memory, memory_id=memory_id))
+        await _print_new(target, memory_id)
     if masked:
         secrets = "1 secret in it is" if masked == 1 else f"{masked} secrets in it are"
         echo(
@@ -168,7 +179,8 @@ def list_(page: Json) -> None:
     for memory in page["memories"]:
         _print_memory(memory)
     if not page["memories"]:
-        echo("There are no memories here.")
+        total = page["total"]
+        echo(f"No more: {total} in all." if total else "There are no memories here.")
     elif page["has_more"]:
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 
@@ -226,6 +238,9 @@ def edit(done: Json, *, text: Annotated[str, typer.Argument(callback=_words)]) -
         text: The new text; - reads standard input.
         dry_run: Show what would change.
     """
+    if done["dry_run"] and done["changes"]:
+        changes = [f"{one['change']}: {one['text']}" for one in done["changes"]]
+        return "\n".join(["Nothing is changed. Without --dry-run:", *changes])
     new = [one["memory_id"] for one in done["changes"] if one["change"] == "added"]
     made = f" The new version is {new[0]}." if any(new) else ""
     undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
@@ -262,6 +277,17 @@ def _event(one: Json) -> str:
 def _print_memory(memory: Json) -> None:
     echo(_heading(memory))
     paragraph(memory["text"])
+
+
+async def _print_new(target: Target, memory_id: str) -> None:
+    """Print a new memory, and what it took the place of."""
+    history = await target.ask(operations.memories.get_memory_history, memory_id=memory_id)
+    for memory in history["memories"]:
+        if memory["id"] == memory_id:
+            _print_memory(memory)
+    for memory in history["memories"]:
+        if memory["superseded_by"] == memory_id:
+            paragraph(f"takes the place of: {memory['text']}")
 
 
 def _heading(item: Json) -> str:

@@ -440,12 +440,20 @@ def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
             for line in _filled(pairs, Console().width - INDENT):
                 echo(" " * INDENT + line)
         return
+    if not sys.stdout.isatty():
+        for row in ({key: key for key in rows[0]}, *cells):
+            padded = (
+                text + " " * (width - cell_len(text))
+                for text, width in zip(row.values(), widths, strict=True)
+            )
+            typer.echo("  ".join(padded).rstrip())
+        return
     table = Table(box=None, pad_edge=False)
     for key in rows[0]:
         table.add_column(key, no_wrap=True)
     for row in cells:
         table.add_row(*row.values())
-    Console(width=None if sys.stdout.isatty() else 10_000, markup=False).print(table)
+    Console(markup=False).print(table)
 
 
 def _filled(parts: Iterable[str], width: int) -> Iterator[str]:

@@ -63,6 +63,7 @@ TIMEOUT_S = 60.0
 WAIT_S = 20.0
 POLL_S = 0.1
 _FIRST = "The namespace stands last. Write it before the other argument."
+_ALONE = "Only the namespace {} was given. Write the other argument behind it."
 _DONE = {str(JobState.COMPLETE), str(JobState.FAILED)}
 
 Url = Annotated[
@@ -336,13 +337,11 @@ def on_target(
         try:
             found = await _namespace(built, name)
         except RecallError:
-            if name and await _is_namespace(built, taken):
-                raise Invalid(_FIRST) from None
-            raise
+            if not await _is_namespace(built, taken):
+                raise
+            raise Invalid(_FIRST if name else _ALONE.format(taken)) from None
         if not name and taken == found:
-            raise Invalid(
-                f"Only the namespace {found} was given. Write the other argument behind it."
-            )
+            raise Invalid(_ALONE.format(found))
         if creates:
             with waiting("Loading the rules that find secrets, compiled once on a machine"):
                 await built.services.ingest.redaction.ready()
@@ -429,6 +428,10 @@ async def _namespace(built: Application, name: str | None) -> Namespace:
     if name:
         return await existing(built, name)
     found = await built.store.autocommit(None).erasures.namespaces()
+    if not found:
+        raise Invalid(
+            "The database has no namespace yet. Make one with `recall create-token NAMESPACE`."
+        )
     if len(found) != 1:
         raise Invalid(
             f"The database has {len(found)} namespaces. Name one before the other arguments."

@@ -335,12 +335,14 @@ class AuditBroken(RecallError):
 
 
 class PushUrlRefused(Invalid):
-    """Nothing is sent to this URL. Give one that begins with https:// and names a public host."""
+    """Nothing is sent to this URL. Give one that begins with https:// and names a public host that
+    the server can look up.
+    """
 
 
 class SecretKeyMissing(Invalid):
-    """This server has no key to encrypt secrets. Have the operator set RECALL_SECRET_KEY; a push
-    configuration needs none without token and credentials.
+    """This server has no key to encrypt secrets. Have the operator set RECALL_SECRET_KEY. A webhook
+    needs it, and so does a push configuration with a token or credentials.
     """
 
 

@@ -310,6 +310,7 @@ def test_the_command_line_shows_escapes(capsys: pytest.CaptureFixture[str]) -> N
     assert table.startswith(r"\x1b]8;;http://evil\x07click\nForged row\x1b[200~")
     assert "\x1b" not in said
     assert r"\x1b[200~" in said
+    assert [line for line in table.splitlines() if line.endswith(" ")] == []
 
 
 FIELDS: Sequence[str] = ("namespace", "operation", "accessor", "path", "kid", "client", "event_")

@@ -122,6 +122,7 @@ def test_a_backup_of_another_server_or_a_damaged_one_changes_nothing(database: P
     for name in ("other.db", "damaged.db"):
         refused(recall("restore-backup", name, "--db", str(database)), "DATABASE_UNUSABLE")
     assert database.read_bytes() == before
+    assert not database.with_name(f"{database.name}.restoring").exists()
 
 
 @on_postgres

@@ -1,6 +1,7 @@
 """Each mistake on the command line gets one line, before anything is destroyed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,9 @@ def test_nothing_is_erased_whose_receipt_has_no_place(url: str, tmp_path: Path) 
 
     assert before.read_text(encoding="utf-8") == "an earlier receipt"
     assert done.code == 0, done.err
+    assert re.search(
+        r"Receipt (ers_\w+)\. GET /v1/receipts/\1 .* Recall-Receipt-Secret: \S+$", done.err
+    )
     assert isinstance(proved, dict)
     assert proved["kind"] == "namespace"
     assert "The receipt is valid" in shown.err
@@ -164,6 +168,9 @@ def test_who_looks_for_a_word_in_a_file_that_is_not_there_is_not_told_that_it_is
 
     assert (missing.code, "lgo (not there): not read" in missing.err) == (1, True)
     assert recall(*look, str(tmp_path / "log")).code == 0
+    (tmp_path / "log").write_text("in Zanzibar", encoding="utf-8")
+    found = recall(*look, str(tmp_path / "log"))
+    assert (found.code, "A fragment is any 8 bytes" in found.err) == (1, True)
 
 
 def test_checkpoints_that_vouch_for_nothing_are_not_taken_for_some(

@@ -155,6 +155,9 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
 
     assert "  2025-03-01  fact  general\n    Ana lives in Porto." in added.out
     assert memory_id in moved.out
+    assert (await alice("list", "--offset", "9")).out == "No more: 1 in all.\n"
+    assert "takes the place of" not in added.out
+    assert moved.out.endswith("    takes the place of: Ana lives in Porto.\n")
     assert [one["id"] for one in as_json["memories"]] == [memory_id]
     assert shown.out.index("Porto") < shown.out.index("Lisbon")
     assert "superseded, true from 2025-03-01T00:00:00Z until" in shown.out
@@ -239,7 +242,11 @@ async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
         new = only(r"The new version is (mem_\w+)\.", edited.out)
         undone = await alice("undo", only(r"To take it back, undo (\S+)\.", edited.out))
         again = await alice("list")
-        assert (shown.code, shown.out.count("mem_"), shown.out.count("undo")) == (0, 0, 0)
+        assert shown.code == 0
+        assert shown.out.splitlines()[1:] == [
+            "added: Ana lives in Lisbon.",
+            "superseded: Ana lives in Porto.",
+        ]
         assert (new in listed.out, "Ana lives in Lisbon." in listed.out) == (True, True)
         assert (undone.code, memory_id in again.out, new in again.out) == (0, True, False)
 
@@ -396,6 +403,10 @@ async def test_an_error_is_one_line_with_its_code(alice: Any) -> None:
     refused(await alice("show", "mem_unknown"), "MEMORY_NOT_FOUND")
     refused(await alice("add", " "), "EMPTY_TEXT")
     refused(await alice("search", "x", "--said-after", "noon"), "INVALID_ARGUMENT")
+    for wrong in ("{bad", "[1]", "red"):
+        refused(await alice("list", "--metadata", wrong), "INVALID_ARGUMENT", "a JSON object")
+    for moment in ("noon", "9999-01-01"):
+        refused(await alice("add", "x", "--said-at", moment), "INVALID_ARGUMENT", "--said-at ")
     other = await alice("list", "bob")
     assert other.code == 2
     assert re.search(r"\[(NAMESPACE_NOT_ALLOWED|NOT_FOUND)\]$", other.err.strip())
@@ -410,8 +421,19 @@ def test_the_namespace_may_be_left_out_where_there_is_but_one() -> None:
 
     assert alone.code == 0
     refused(unclear, "INVALID_ARGUMENT", "2 namespaces")
+    for command in ("add", "ask", "show"):
+        refused(recall(command, "alice"), "INVALID_ARGUMENT", "Only the namespace alice")
     assert isinstance(named, dict)
     assert named["total"] == 1
+
+
+async def test_a_database_without_a_namespace_says_how_to_make_one(tmp_path: Path) -> None:
+    database = tmp_path / "recall.db"
+    async with open_application(settings_for(database)):
+        pass
+    listed = await asyncio.to_thread(recall, "list", "--db", database)
+
+    refused(listed, "INVALID_ARGUMENT", "no namespace yet", "recall create-token")
 
 
 def test_a_text_comes_from_standard_input_and_is_kept_word_for_word_if_asked_to() -> None:
@@ -490,6 +512,20 @@ def test_a_dash_is_standard_output(tmp_path: Path) -> None:
     assert json.loads(exported.out.splitlines()[0])
     assert json.loads(audit.out.splitlines()[0])
     assert list(Path.cwd().glob("-*")) == []
+
+
+def test_an_export_into_a_file_says_that_it_is_complete_and_a_name_that_nothing_concerns() -> None:
+    recall("create-token", "alice")
+    recall("add", "Ana: I live in Porto.")
+    whole = recall("export", "alice", "--out", "alice.jsonl")
+    of_ana = recall("export", "alice", "--subject", "Ana", "--out", "ana.jsonl")
+    of_nobody = recall("export", "alice", "--subject", "Anna")
+
+    lines = len(Path("alice.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (whole.out, whole.err) == ("", f"alice.jsonl is complete: {lines} lines.\n")
+    assert (of_ana.code, "Nothing concerns" in of_ana.err) == (0, False)
+    assert (of_nobody.code, len(of_nobody.out.splitlines())) == (0, 2)
+    assert of_nobody.err.startswith("Nothing concerns Anna. ")
 
 
 def test_what_is_shown_fits_the_terminal() -> None:

@@ -47,11 +47,16 @@ ACCEPTED = 202
 
 
 def _object(value: Any) -> Any:
-    """An object, which a query gives as JSON."""
-    try:
-        return json.loads(value, parse_constant=str) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
+    """An object, which a query gives as JSON. Raises `Invalid`."""
+    if not isinstance(value, str):
         return value
+    try:
+        found = json.loads(value, parse_constant=str)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Invalid('metadata must be a JSON object such as {"project": "red"}.')
+    return found
 
 
 class InTime(Arguments):

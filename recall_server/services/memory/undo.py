@@ -332,7 +332,8 @@ async def _rests(
         named = ", ".join(resting[:NAMED_MAX])
         more = f" and {len(resting) - NAMED_MAX} more" if len(resting) > NAMED_MAX else ""
         raise NotUndoable(
-            f"Later changes rest on it: {named}{more}. Undo these first, or send with_dependents."
+            f"Later changes rest on it: {named}{more}. Undo these first, or with it: send "
+            "with_dependents, or say `recall undo --with-dependents`."
         )
     return items, iter(resting)
 

@@ -111,6 +111,12 @@ def put_in_place(new: Path, path: Path, old: Path) -> None:
         sync_path(path.parent)
 
 
+def remove(path: Path) -> None:
+    """Remove a database that nobody has open, with the journals beside it."""
+    for left in (path, *_beside(path)):
+        left.unlink(missing_ok=True)
+
+
 def _beside(path: Path) -> list[Path]:
     return [path.with_name(path.name + ending) for ending in ("-wal", "-shm")]
 
