@@ -438,6 +438,18 @@ def test_a_time_and_two_words_are_a_label_only_in_a_chat_without_capitals(text: 
     assert {speaker for speaker, _ in said(text)} == {None}
 
 
+def test_names_in_small_letters_speak_if_most_lines_have_one_and_some_say_i() -> None:
+    chat = "ana: i moved to graz\nand like it\nbob: nice\nana: come and see me"
+    assert [speaker for speaker, _ in said(chat)] == ["ana", "bob", "ana"]
+    settings_ = "run: pip install -e .\nuses: checkout\nrun: pytest -q tests\nif: always()"
+    assert {speaker for speaker, _ in said(settings_)} == {None}
+
+
+@pytest.mark.parametrize("role", ["用户", "ユーザー", "Kundin", "Usuaria"])
+def test_a_role_speaks_in_each_language(role: str) -> None:
+    assert said(f"{role}：我住在杭州，吃素。")[0][0] == role
+
+
 def test_what_stands_below_a_named_rule_is_not_part_of_the_talk_above_it() -> None:
     talk = "Ana: Hosting is London.\nBen: Good, Leeds is chaos.\nAna: See you there.\n"
     notes = "Stage: proposal, we think.\nNever ring Ben on a Monday.\nSend: the quote. And soon."

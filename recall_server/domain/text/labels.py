@@ -115,7 +115,7 @@ _FORWARDED = re.compile(
     rf"(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}})\]\s*",
     re.IGNORECASE,
 )
-# "<ana> hi" and "Ana – hi" are labels only if every line has one.
+# "<ana> hi" and "Ana – hi" are labels only if every line has one, "ana: hi" if most have.
 _UNSURE = re.compile(
     rf"\s{{0,8}}(?:<[@+%~&]?(?P<nick>{_WORD})>|(?P<name>{_WORD}(?:[ ]{_WORD}){{0,2}})[ ][-–—])"
     r"[ ]{1,4}(?=\S)"
@@ -146,11 +146,16 @@ _ANSWERS = {prompt + answer for prompt in ">❯›" for answer in "●⏺✦"} |
 ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me you chatgpt claude"
     " gpt gemini grok deepseek perplexity copilot cursor codex tool developer interviewer"
-    " interviewee host guest usuario asistente nutzer benutzer assistent utilisateur"
-    " 用户 助手 助理 ユーザー アシスタント"
+    " interviewee host guest nutzer nutzerin benutzer benutzerin kunde kundin assistent assistentin"
+    " ki usuario usuaria cliente clienta asistente ia utilisateur utilisatrice assistante"
+    " 用户 客户 顾客 助手 助理 客服 机器人 ユーザー お客様 利用者 アシスタント ボット"
+    " 自動応答 システム"
 )
 # Roles that are also keys, as in "Host: example.org" and "Customer: Ines Kolb".
-ROLES_OR_KEYS = _words("system agent bot model customer client operator tool developer host guest")
+ROLES_OR_KEYS = _words(
+    "system agent bot model customer client operator tool developer host guest kunde kundin cliente"
+    " clienta 客户 顾客 お客様 利用者 システム"
+)
 _PARTICLES = _words("de del der di da du van von la le el al bin ben of the and")
 _NOT_SPEAKERS = _words(
     "note notes todo fixme re fwd fw subject from to cc bcc date time step steps example examples"
@@ -167,7 +172,7 @@ _NOT_SPEAKERS = _words(
     " recorded duration participants attendees speakers"
     " asistentes author committer commit merge resolved approved agreed rejected deferred"
     " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
-    " décision"
+    " décision korrektur richtigstellung corrección rectificación rectification"
     " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
 )
 _FAULTS = ("Error", "Exception", "Warning")
@@ -241,6 +246,13 @@ def _labelled(line: str, start: int, end: int) -> Line:
         return Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
     if notice := _NOTICE.match(line):
         return Line(start, start + notice.end(), end, SYSTEM, notice["stamp"])
+    if label and not before and may_speak(label["name"], small=True):
+        return Line(start, start + label.end(), end, _name(label), unsure=True)
+    return _perhaps_labelled(line, start, end)
+
+
+def _perhaps_labelled(line: str, start: int, end: int) -> Line:
+    """Return a line with what is a label only if many lines have one, if it begins with any."""
     label = _APART.match(line)
     if label and (label["name"] or has_no_case(label["short"])):
         name, unsure = label["name"] or label["short"], not label["name"]

@@ -132,7 +132,7 @@ _SENTENCE = re.compile(r"[.!?…]['\"”’)\]*_]*\s+(?=[^\s.,;:])|[。！？]['
 _ENDED = re.compile(r"[.!?…:;。！？]['\"”’)\]*_]*\s*$")
 # A full stop after one of these ends no sentence.
 _SHORT = re.compile(
-    r"(?:\b(?:[A-Za-z]|e\.g|i\.e|z\.B|d\.h|Mrs?|Ms|Dr|Prof|St|No|Nr|vs|ca|approx)|[\w-][Ss]tr|\d)"
+    r"(?:\b(?:[A-Za-z]|e\.g|i\.e|z\.B|d\.h|Mrs?|Ms|Dr|Prof|St|Mt|Ft|No|Nr|vs|ca|approx)|[\w-][Ss]tr|\d)"
     r"\.\s+$"
 )
 

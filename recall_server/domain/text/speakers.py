@@ -50,6 +50,11 @@ _PAIR = re.compile(
 _INITIALS = re.compile(
     rf"(?<![\w.'’-])(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
 )
+# What somebody says of themselves or to another.
+_TALKS = re.compile(
+    r"\b(?:i|i'm|im|i've|i'll|you|my|me|we|our|us|ich|du|mir|mein|wir|uns|yo|tú|mi|je|tu|moi|mon|nous)\b",
+    re.IGNORECASE,
+)
 _CAPITAL = re.compile(r"\b[^\W\d_a-z]")
 _INITIALS_MAX = 3
 
@@ -247,7 +252,8 @@ def _is_role(line: Line) -> bool:
 def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     """Drop labels such as "<ana>" and "Ana –" unless every line has one and they recur, and half of
     those with a dash have sentences: "Carrots – 2" is an item of a list. With times, "20:11 健太",
-    every line has one from the first on, and two of them recur.
+    every line has one from the first on, and two of them recur; of "ana: hi", most lines have one,
+    and some of these have an "I" or a "you".
     """
     content = [line for line in lines if not (line.blank or line.heading)]
     unsure = [line for line in content if line.unsure]
@@ -256,11 +262,17 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
         is_chat = sum(times > 1 for times in often) > 1
         if is_chat and content[content.index(unsure[0]) :] == unsure:
             return lines
+    again = len({line.name for line in unsure}) < len(unsure)
+    if unsure and all(":" in text[x.start : x.said_from] for x in unsure):
+        # In a file of settings, nobody says "I" or "you".
+        talk = sum(_TALKS.search(text, line.said_from, line.end) is not None for line in unsure)
+        if again and len(unsure) * 2 > len(content) and talk * _KEYS_OF_SPEECH >= len(unsure):
+            return lines
     dashed = [
         text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
     ]
-    again = len({line.name for line in unsure}) < len(unsure) == len(content)
-    if again and sum(line.endswith(STOPS) for line in dashed) * 2 >= len(dashed):
+    sentences = sum(line.endswith(STOPS) for line in dashed)
+    if again and len(unsure) == len(content) and sentences * 2 >= len(dashed):
         return lines
     return [Line(x.start, x.start, x.end) if x.unsure else x for x in lines]
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -25,7 +24,6 @@ _PART_WORDS_MAX = 6
 _CAPTION_WORDS_MAX = 4
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
-_LABELLED_CHARS = 20_000
 # The level of a line in capitals below the title.
 _SECTION = 2
 # "WLAN" is a caption like "Kitchen".
@@ -329,17 +327,6 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
     if words[0] in ("customer", "client") and language.name == "en":
         return Speaker("user", f"The {words[0]}")
     return user if words[0] in roles_of("users") else Speaker(label, label)
-
-
-def labels(text: str, speakers: set[str]) -> frozenset[str]:
-    """Return the speakers whose labels `parse_turns` does not know, such as "用户：" said once."""
-    lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
-    found = Counter(match[1] for match in map(shape("label").match, lines) if match)
-    roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
-    small = {one for one in found if found[one] > 1 and one[0].islower()}
-    named = frozenset(small | roles) - speakers
-    spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
-    return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
 
 
 def keyed(said: Sequence[str], language: Table) -> bool:

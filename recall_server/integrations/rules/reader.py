@@ -71,6 +71,7 @@ class _Reader:
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn, self.asked_by = passage.turns[0], passage.turns[0].speaker
         self.read_to, self.opens, self.tasked, self.asked_for = 0, True, False, False
+        self.puts_right = self.handed = False
         self.silent, self.in_mail = True, False
         text = passage.text
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
@@ -78,11 +79,10 @@ class _Reader:
         self.notes = self.document = lines > 2 or len(text) > 400
         written = {one[0] for one in shape("written").finditer(text[:_WRITTEN_CHARS])}
         self.technical = len(written) >= _WRITTEN_MIN
-        self.labels = layout.labels(text, speakers)
         said = [text[turn.span.start : turn.span.end] for turn in passage.turns]
         self.keyed = len(speakers) == len(said) and layout.keyed(said, language)
         self.dated = any(map(language.patterns["date"].search, text[:300].split("\n", 3)[:3]))
-        named = {word for one in speakers | self.labels for word in (one, one.split()[0])}
+        named = {word for one in speakers for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(named)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
@@ -112,23 +112,18 @@ class _Reader:
         found = list(layout.pieces(text, span.start, span.end, self.language))
         if not found:
             return
-        if self.notes and not turn.speaker and self.labels.isdisjoint(one.key for one in found):
+        if self.notes and not turn.speaker:
             dated = turn.said_at is not None
             found = layout.with_heading(found, text, self.language, opens=self.opens, dated=dated)
         self.opens = False
         self.headings.begin(found)
-        marks = [at for at, one in enumerate(found) if one.key in self.labels]
-        for first, end in zip([0, *marks], [*marks, len(found)], strict=True):
-            part, label = found[first:end], turn.speaker
-            if part and first in marks:
-                label, stop = part[0].key, part[0].end
-                value = layout.key_and_value(part[0].text)[1]
-                part[:1] = layout.pieces(text, stop - len(value), stop, self.language)
-            if part:
-                self._utterance(part, label)
+        self._utterance(found, turn.speaker)
 
     def _utterance(self, part: list[Piece], label: str | None) -> None:
         text, language = self.passage.text, self.language
+        part, self.handed = self._own(part, above=self.handed and label is None)
+        if not part:
+            return
         self.document = self.notes and (label is None or self.in_mail)
         self.before, self.tasked, self.silent = None, False, True
         line = text[max(0, self.turn.span.start - 60) : self.turn.span.start]
@@ -154,6 +149,19 @@ class _Reader:
         asks = last.text.rstrip().endswith(_QUESTION) and not self.document
         self.asked, self.asked_by = last if asks else None, self.turn.speaker
 
+    def _own(self, part: list[Piece], *, above: bool) -> tuple[list[Piece], bool]:
+        """Return what is said without a text that is handed over below "Translate this:", and
+        whether one is; `above`: whether the paragraphs above it are of one.
+        """
+        text = self.passage.text
+        begins = self.turn.speaker is not None or not text[: part[0].start].strip()
+        for at, piece in enumerate(part[:2] if begins else ()):
+            apart = piece.key or piece.text.endswith(":") or "\n" in text[piece.end :][:3]
+            asks = self.language.has("drop.handed", piece.key or piece.text)
+            if asks and apart and piece.kind is not Kind.ITEM:
+                return part[:at], True
+        return ([], True) if above else (part, False)
+
     def _as_answer(self, part: list[Piece]) -> list[Piece]:
         """Return "Nine. Well, eleven in summer.", a short answer of several sentences, as one."""
         if not self.asked or any(one.kind is not Kind.SENTENCE for one in part):
@@ -165,7 +173,7 @@ class _Reader:
             return part
         return [replace(part[0], end=part[-1].end, text=said)]
 
-    def _piece(self, piece: Piece) -> None:
+    def _piece(self, piece: Piece, before: str = "") -> None:
         language, quote = self.language, shape("quote").search(piece.text)
         if quote and language.has("words.first", quote["said"]):
             self.before = None  # Who "I" is there cannot be told.
@@ -182,7 +190,8 @@ class _Reader:
             self._pair(piece)
             return
         opened = self._opened(piece)
-        opener = piece.text[: opened.start - piece.start]
+        opener = before or piece.text[: opened.start - piece.start]
+        self.puts_right = language.has("keep.correction", opener)
         self.asked_for = bool(self.language.has("keep.remember", opener) and _TOLD.search(opener))
         if (cue := language.search("drop.correction", opened.text)) and cue.start() > _CUE_MAX:
             return  # "It is A, no sorry, B": what is meant cannot be told.
@@ -367,10 +376,11 @@ class _Reader:
         decides = language.starts("keep.decision", key)
         opener = language.patterns["openers"].match(f"{key}: ")
         generic = shape("generic").fullmatch(key) and not decides
-        if generic or (opener and opener.end() > len(key)):
+        puts_right = language.starts("keep.correction", key)
+        if generic or puts_right or (opener and opener.end() > len(key)):
             start, end = piece.end - len(value), piece.end
             for one in layout.pieces(self.passage.text, start, end, language):
-                self._piece(replace(one, kind=Kind.SENTENCE))
+                self._piece(replace(one, kind=Kind.SENTENCE), key if puts_right else "")
             return
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
         first = language.has("words.first", value)
@@ -500,10 +510,11 @@ class _Reader:
             document=self.document and bool(self.headings.text),
             elided=alone or (clause.found is not None and not first),
         )
-        start, type_ = clause.start, verdict.type
+        start, type_, puts_right = clause.start, verdict.type, self.puts_right
         if question:
             text = f"{question} – {speaker.shown}: {wording.cleaned(said)}"
         elif led := self._take_back(before):
+            puts_right = False  # of the fact that was stated just before
             # The heading, and who speaks, stand before the first of the two.
             text = wording.stand_alone(said, replace(context, heading=""), language, when)
             who = f"{speaker.shown}{': ' if language.spaced else '：'}"
@@ -526,7 +537,7 @@ class _Reader:
             confidence=verdict.confidence,
             importance=importance(said),
             valid_from=began_at or began(said, base, past=past),
-            correction=bool(found and (found.replaces or found.ended)),
+            correction=bool(found and (found.replaces or found.ended or puts_right)),
             replaces=found.replaces if found else None,
         )
         self.kept.append(self.before.kept)

@@ -37,6 +37,36 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# What is put right says so; an abbreviation ends no name; a size is no age.
+Korrektur: Meine Schwester heißt Karla.
+  fact | Nutzer: Meine Schwester heißt Karla. | user's Schwester, name, Karla | CORRECTS None
+Actually, my phone number is 555 1234.
+  fact | The user's phone number is 555 1234. | user, phone, 555 1234 | CORRECTS None
+User: I live in Mt. Vernon and work at the St. Mary hospital.
+  fact | The user lives in Mt. Vernon. | user, lives_in, Mt. Vernon
+  fact | The user works at the St. Mary hospital. | user, works_at, the St. Mary hospital
+Meine Schuhgröße ist 43.
+  fact | Nutzer: Meine Schuhgröße ist 43.
+# "My wife's" is "my wife is" before what somebody is; what is taken, what is in the blood, where keys are.
+My wife's allergic to shellfish.
+  fact | The user's wife's allergic to shellfish. | user's wife, allergic_to, shellfish
+I take 10 mg of ramipril daily now.
+  fact | The user takes 10 mg of ramipril daily now.
+Red wine gives me migraines.
+  fact | Red wine gives the user migraines.
+Meine Blutgruppe ist A positiv.
+  fact | Nutzer: Meine Blutgruppe ist A positiv.
+Der Schlüssel liegt unter der Matte.
+  fact | Der Schlüssel liegt unter der Matte.
+The car insurance must be renewed before 1 February 2027.
+  fact | The car insurance must be renewed before 1 February 2027.
+I speak German and a bit of Polish.
+  fact | The user speaks German and a bit of Polish. | user, speaks, German
+# A text that is handed over is nobody's statement; what is said beside it is.
+User: I live in Linz. Can you check the spelling of this?\\n\\nI work at Acme.
+  fact | The user lives in Linz. | user, lives_in, Linz
+User: Translate this into French:\\nI live in Rome.\\nAssistant: J'habite à Rome.\\nUser: I live in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
 # What is stated before a question is kept, in a few words too; what is supposed or of the moment is not.
 I am vegan, what can I cook?
   fact | The user is vegan. | user, diet, vegan
@@ -406,7 +436,7 @@ Weekday dal\\nSimmer 20 min with turmeric.\\nSalt at the end, 1 tsp.\\n\\nRye br
   fact | Rye bread: Starter is called Bertha.
 **yuki-h**: flaky on my M1, fails about 1 in 10.\\n**dmar**: yes.\\n**yuki-h**: We use msgpack for sessions since May.\\n**dmar**: good.
   fact | Flaky on yuki-h's M1, fails about 1 in 10.
-  fact | The team uses msgpack for sessions since May. | team, uses_for_sessions, msgpack
+  fact | yuki-h: We use msgpack for sessions since May. | team, uses_for_sessions, msgpack
 Pump log\\n\\n--- reply, 2026-11-03 08:30, Ana ---\\nThe seal has 50 mm.
   fact | Pump log: The seal has 50 mm.
 # A line above labelled lines is their heading, and so is a numbered part, but not what names nothing.
@@ -1475,6 +1505,12 @@ My email is a@b.example, no sorry, dana@b.example.
     "Gina: You must really enjoy having the two of them around.\nJon: Yes.",
     "Jon: Don't miss a beat.\nGina: Thanks!",
     "Melanie: I love to.\nJon: Same.",
+    "Summarise the following email:\n\nHi Bob, I moved to Graz.\n\nBest, Ana",
+    "Nutzer: Übersetze das ins Englische: Ich wohne in Rom.",
+    "用户：帮我翻译以下内容：\n我住在杭州。",
+    "Book a table for two at Nino's on Friday at 8.",
+    "My doctor is great.",
+    "It must be lovely in May.",
     '```python\nlives_in = "I live in Paris"\n```',
 ]
 
