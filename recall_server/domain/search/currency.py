@@ -44,7 +44,8 @@ _CHANGED = re.compile(
     r"|もう|ではなく|代わり|訂正|新しい|になりました|移転",
 )
 _CHANGED_TO = re.compile(
-    r"\b(?:changed|switched|renamed|reset|moved|set)\b[^.!?\n]{1,60} to\b|\b(?:is|are) now\b"
+    r"^\W*(?:actually|correction|in fact|korrektur|eigentlich|tatsächlich|corrección|en realidad"
+    r"|en fait|更正|其实|訂正|実は)|\b(?:changed|switched|renamed|reset|moved|set)\b[^.!?\n]{1,60} to\b|\b(?:is|are) now\b"
     r"|\b(?:ist|sind|lautet) jetzt\b|\bgeändert (?:auf|zu|in)\b|\bes ahora\b|\best maintenant\b"
     r"|现在是|改[为成]|に変[わえ]|今は",
 )

@@ -144,6 +144,11 @@ CHANGED = [
         "Le cours de danse est désormais le jeudi, dans la petite salle.",
         "Quand est le cours de danse ?",
     ),
+    (
+        "The kitchen is green.",
+        "Actually, the kitchen is white, with a slate floor that came out of the old school.",
+        "What colour is the kitchen?",
+    ),
     ("停车位是十四号，在电梯旁边。", "停车位现在是二十二号。", "停车位是几号？"),
     ("駐車場は入口の近くの14番です。", "駐車場は今22番です。", "駐車場は何番ですか？"),
 ]
