@@ -258,12 +258,7 @@ class Hit(NamedTuple):
 GAP = " … "
 
 
-def hit_of(
-    items: Sequence[Item],
-    scores: Scores,
-    gave_way_to: str | None = None,
-    repeated: tuple[Repeat, ...] = (),
-) -> Hit:
+def hit_of(items: Sequence[Item], scores: Scores, repeated: tuple[Repeat, ...] = ()) -> Hit:
     """Return one hit: a memory, or else a message, with the passages that belong to it."""
     memory = next((item for item in items if item.kind is ItemKind.MEMORY), None)
     if memory is None:
@@ -275,7 +270,7 @@ def hit_of(
         more = [one for one in passages if not one.citation.span.overlaps(cited)]
         quotes = [memory.quote, *(one.citation.quote for one in more)]
         quote = GAP.join(filter(None, quotes))
-    return Hit(first, scores, text, quote, gave_way_to, said_again=repeated)
+    return Hit(first, scores, text, quote, said_again=repeated)
 
 
 def said_once(hits: Sequence[Hit]) -> list[Hit]:

@@ -45,7 +45,8 @@ _CHANGED = re.compile(
 )
 _CHANGED_TO = re.compile(
     r"^\W*(?:actually|correction|in fact|korrektur|eigentlich|tatsächlich|corrección|en realidad"
-    r"|en fait|更正|其实|訂正|実は)|\b(?:changed|switched|renamed|reset|moved|set)\b[^.!?\n]{1,60} to\b|\b(?:is|are) now\b"
+    r"|en fait|更正|其实|訂正|実は)"
+    r"|\b(?:changed|switched|renamed|reset|moved|set)\b[^.!?\n]{1,60} to\b|\b(?:is|are) now\b"
     r"|\b(?:ist|sind|lautet) jetzt\b|\bgeändert (?:auf|zu|in)\b|\bes ahora\b|\best maintenant\b"
     r"|现在是|改[为成]|に変[わえ]|今は",
 )

@@ -147,14 +147,21 @@ class Candidates(NamedTuple):
         if explain:
             places = {slot: place for place, slot in enumerate(self.ranked.tolist())}
             signals = self.fused.explain([places[one.slot] for one in self.best])
-        return [
+        found = [
             hit_of(
                 self.items_of(one),
                 Scores(one.score, one.final, one.coverage, of_one, one.rerank, one.cosine),
-                None if one.later is None else self.items[one.later].id,
                 said_again([self.items[slot] for slot in one.repeats]) if one.repeats else (),
             )
             for one, of_one in zip(self.best, signals, strict=True)
+        ]
+        # A passage that is part of a hit, or that it repeats, has the id of the hit.
+        ids = {slot: item.id for slot, item in self.items.items()}
+        for one, hit in zip(self.best, found, strict=True):
+            ids |= dict.fromkeys((one.slot, *one.others, *one.repeats), hit.item.id)
+        return [
+            hit if one.later is None else hit._replace(gave_way_to=ids[one.later])
+            for one, hit in zip(self.best, found, strict=True)
         ]
 
     def items_of(self, one: Candidate) -> list[Item]:

@@ -56,6 +56,22 @@ async def test_the_later_of_two_statements_stands_first_and_the_earlier_names_it
     assert hits[0].scores.final == without[0].scores.final
 
 
+async def test_what_gave_way_names_a_hit_and_not_a_passage_that_a_memory_stands_for(
+    open_app: Open, clock: Clock
+) -> None:
+    said = ["We meet on Tuesdays at 10 in Heron.", "From now on we meet on Wednesdays at 10."]
+    async with open_app() as application:
+        await enter(application)
+        for text in (said[0], "I want to run the Berlin marathon in September.", said[1]):
+            await stored(application, clock, text)
+            while await application.worker.run_once():
+                pass
+        hits = await asked(application, "When do we meet?", mode=SearchMode.KEYWORD)
+
+    assert [hit.quote for hit in hits[:2]] == said[::-1]
+    assert [hit.gave_way_to for hit in hits[:2]] == [None, hits[0].item.id]
+
+
 async def test_items_below_one_heading_are_not_about_one_thing(
     open_app: Open, clock: Clock
 ) -> None:
