@@ -5,7 +5,7 @@ of the same vectors.
 
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -131,7 +131,8 @@ async def answers(
     db_url: str | None = None,
 ) -> Report:
     """Answers that a default search shows of texts handed in, beside the plain lines of them."""
-    texts, asked = _texts(data), _questions(data)
+    texts = _texts(data)
+    asked = _questions(data, texts)
     alone, together, caught, memories = Tally(), Tally(), 0, 0
 
     async def measure(built: Application) -> None:
@@ -311,8 +312,12 @@ def _sizes(data: Path) -> list[str]:
     return sizes
 
 
-def _questions(data: Path) -> Sequence[Question]:
-    return read_lines(data / "questions.jsonl", TypeAdapter(Question))
+def _questions(data: Path, texts: Collection[str]) -> Sequence[Question]:
+    """Return the questions, of which each must be about one of these texts."""
+    found = read_lines(data / "questions.jsonl", TypeAdapter(Question))
+    if unknown := sorted({one.text for one in found}.difference(texts)):
+        raise Invalid(f"questions.jsonl names texts that are not there: {', '.join(unknown)}.")
+    return found
 
 
 def _plain(text: str) -> str:

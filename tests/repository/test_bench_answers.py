@@ -65,6 +65,15 @@ async def test_of_statements_that_overwrite_each_other_the_newest_counts(tmp_pat
     assert (figures["first"], figures["among ten"]) == (50, 100)
 
 
+async def test_a_question_about_a_text_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "02_notes.txt").write_text(MANUAL, encoding="utf-8")
+    write(tmp_path / "questions.jsonl", QUESTIONS)
+
+    with pytest.raises(Invalid, match="not there: 01"):
+        await answers("sqlite", silent, data=tmp_path)
+
+
 async def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
     for benchmark in (answers, currency):
         with pytest.raises(Invalid):
