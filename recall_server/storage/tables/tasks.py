@@ -67,11 +67,9 @@ class Filter:
 class TaskTable(BoundTable):
     """Tasks are changed by compare-and-swap on their version, together with their events."""
 
-    async def add(self, task: Task) -> Task:
+    async def add(self, new: "NewTask") -> Task:
         """Store a new task with its first event. Raises `QuotaExceeded`."""
-        written = await task_rows(task, task.status)
-        request = _document(Request, task.request)
-        task = _counted(task, written, bytes_of([request]))
+        task, written, request = new
         await take_quota(self._bound, task.stored_bytes)
         await self._bound.send(
             "add_run",
@@ -80,22 +78,19 @@ class TaskTable(BoundTable):
             accessor=task.accessor,
             created_at=task.created_at,
             request=request,
-            request_bytes=bytes_of([request]),
+            request_bytes=task.request_bytes,
             **_changing(task, written),
         )
         await self._bound.many("add_run_event", written.events)
         return task
 
     async def get(self, task_id: str) -> Task | None:
-        return await self._one("run", task_id)
-
-    async def locked(self, task_id: str) -> Task | None:
-        """Return the task, locked: no other transaction can change it before this one ends."""
-        return await self._one("locked_run", task_id)
-
-    async def _one(self, query: str, task_id: str) -> Task | None:
-        found = await _tasks(await self._bound.fetch(query, id=task_id))
+        found = await _tasks(await self._bound.fetch("run", id=task_id))
         return found[0] if found else None
+
+    async def version(self, task_id: str) -> "Version | None":
+        """Return what is known of a task without its documents, which may be large."""
+        return await self._first(_version, "version_of_run", id=task_id)
 
     async def save(
         self, task: Task, *happened: Status | Outcome, ahead: "TaskRows | None" = None
@@ -147,14 +142,19 @@ class TaskTable(BoundTable):
         """Return the task that waits for an answer to this question."""
         return await self._first(lambda row: str(row["id"]), "asking", question=question_id)
 
-    async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
-        """Return tasks of these tokens that have not ended, locked, and the number of all: at most
-        `limit`, as many as `PAGE_BYTES` allow, but at least one.
+    async def unfinished_of(self, tokens: Sequence[str], limit: int) -> list[tuple[str, int]]:
+        """Return the ids and bytes of tasks of these tokens that have not ended, `limit` at most,
+        the smallest first.
         """
-        named = {"tokens": list(tokens)}
-        count = await self._int("runs", "count_of_unfinished_runs", **named)
-        rows = await self._bound.fetch("sizes_of_unfinished_runs", limit=limit, **named)
-        return await _tasks(await self._by_ids("unfinished_runs", _fitting(rows))), count
+        rows = await self._bound.fetch("sizes_of_unfinished_runs", tokens=list(tokens), limit=limit)
+        return [(row["id"], row["stored_bytes"]) for row in rows]
+
+    async def number_unfinished(self, tokens: Sequence[str]) -> int:
+        return await self._int("runs", "count_of_unfinished_runs", tokens=list(tokens))
+
+    async def unfinished(self, ids: Sequence[str]) -> list[Task]:
+        """Return those of these tasks that have not ended."""
+        return await _tasks(await self._by_ids("unfinished_runs", ids))
 
     async def count(self, wanted: Filter) -> int:
         return await self._int("runs", "count_of_runs", **_filtering(wanted))
@@ -187,6 +187,18 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
     }
 
 
+class Version(NamedTuple):
+    """What is known of a task without its documents."""
+
+    version: int
+    events: int
+    state: TaskState
+
+
+def _version(row: Row) -> Version:
+    return Version(row["version"], row["events"], TaskState(row["state"]))
+
+
 class TaskRows(NamedTuple):
     """The documents of a task and the rows of its new events, in the form that is stored."""
 
@@ -194,6 +206,25 @@ class TaskRows(NamedTuple):
     events: list[dict[str, Any]]
     bytes: int
     event_bytes: int
+
+
+class NewTask(NamedTuple):
+    """A new task, with the rows and the request that it is written with."""
+
+    task: Task
+    rows: TaskRows
+    request: Document
+
+
+async def new_task(task: Task) -> NewTask:
+    """Return what a new task is written with: of a large task that takes time."""
+    return await apart(task.large, _new_task, task)
+
+
+def _new_task(task: Task) -> NewTask:
+    written, request = _written(task, [task.status]), _document(Request, task.request)
+    assert request is not None
+    return NewTask(_counted(task, written, bytes_of([request])), written, request)
 
 
 async def task_rows(task: Task, *happened: Status | Outcome) -> TaskRows:
