@@ -114,6 +114,16 @@ class Document:
         _ = made.text
         return made
 
+    @classmethod
+    def of_rows(cls, rows: Iterable[Params]) -> Self:
+        """Return rows as one document, with its text made at once."""
+        return cls.written(
+            [
+                {name: one.value if isinstance(one, cls) else one for name, one in row.items()}
+                for row in rows
+            ]
+        )
+
 
 class Connection(Protocol):
     """One open transaction. Values may be str, int, float, bool, bytes, None, datetime (aware),
