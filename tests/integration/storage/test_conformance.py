@@ -1,6 +1,7 @@
 """The conformance suite: what a store must do on every engine."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -63,6 +64,16 @@ async def test_a_used_key_adds_nothing_and_tells_the_first_answer(store: Store) 
             receipt.request_digest,
         ) == ("ep_1", "job_1", "digest")
         assert await tx.episodes.get("ep_2") is None
+
+
+async def test_a_document_comes_back_as_text(store: Store) -> None:
+    """A large one must not be read on the event loop."""
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await tx.jobs.add("job_1", "extract", {"episode_id": "ep_1"}, NOON)
+        rows = await tx.bound.connection.fetch("SELECT payload FROM operations", {})
+
+    assert json.loads(rows[0]["payload"]) == {"episode_id": "ep_1"}
 
 
 async def test_two_namespaces_may_use_the_same_ids_and_keys(store: Store) -> None:
