@@ -2,11 +2,11 @@
 of webhooks: where the events of a namespace are sent, and the events that wait.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -35,6 +35,7 @@ from recall_server.storage.driver import (
     reader,
     registered_by,
 )
+from recall_server.storage.json_text import ITEMS_AT_ONCE
 from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
 
@@ -43,7 +44,6 @@ SMALL_BYTES = 4_096
 # How many bytes of tasks are read at once; a single task may have more.
 PAGE_BYTES = 4_194_304
 
-_Messages = tuple[Message, ...]
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -236,7 +236,7 @@ def _written(task: Task, happened: Sequence[Status | Outcome]) -> TaskRows:
     documents = {
         "work": _document(Work, task.work),
         "status": _document(Status, task.status),
-        "messages": _document(_Messages, task.messages),
+        "messages": Document([_dumped(Message, one) for one in task.messages]),
         "outcome": _document(Outcome, task.outcome),
     }
     rows: list[dict[str, Any]] = []
@@ -292,14 +292,47 @@ def _adapter(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
 
 
+@cache
+def _items(type_: Any) -> Mapping[str, Any]:
+    """Return the fields of a type that hold any number of items, with the types of these."""
+    hints = get_type_hints(type_)
+    return {name: get_args(one)[0] for name, one in hints.items() if get_args(one)[1:] == (...,)}
+
+
+def _dumped(type_: Any, value: Any) -> Any:
+    """Return a value as it is stored. Many items are turned one by one: see `json_text`."""
+    dump = partial(TypeAdapter.dump_python, mode="json", by_alias=True)
+    many = {name: getattr(value, name) for name in _items(type_)}
+    many = {name: items for name, items in many.items() if len(items) > ITEMS_AT_ONCE}
+    if not many:
+        return dump(_adapter(type_), value)
+    made = dump(_adapter(type_), replace(value, **dict.fromkeys(many, ())))
+    for name, items in many.items():
+        made[name] = [dump(_adapter(_items(type_)[name]), one) for one in items]
+    return made
+
+
+def _validated(type_: Any, made: Any) -> Any:
+    """Return what `_dumped` has turned."""
+    many = {
+        name: made.pop(name) for name in _items(type_) if len(made.get(name, ())) > ITEMS_AT_ONCE
+    }
+    whole = _adapter(type_).validate_python(made)
+    if not many:
+        return whole
+    found = {
+        name: tuple(map(_adapter(_items(type_)[name]).validate_python, items))
+        for name, items in many.items()
+    }
+    return replace(whole, **found)
+
+
 def _document(type_: Any, value: Any) -> Document | None:
-    if value is None:
-        return None
-    return Document(_adapter(type_).dump_python(value, mode="json", by_alias=True))
+    return None if value is None else Document(_dumped(type_, value))
 
 
 def _read(type_: Any, value: Any) -> Any:
-    return None if value is None else _adapter(type_).validate_python(document(value))
+    return None if value is None else _validated(type_, document(value))
 
 
 async def _tasks(rows: Sequence[Row]) -> list[Task]:
@@ -326,7 +359,7 @@ _run = reader(
     request=_stored(Request, "request"),
     work=_stored(Work, "work"),
     status=_stored(Status, "status"),
-    messages=_stored(_Messages, "messages"),
+    messages=lambda row: tuple(_validated(Message, one) for one in document(row["messages"])),
     outcome=_stored(Outcome, "outcome"),
 )
 
