@@ -27,6 +27,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.ids import Namespace
 from recall_server.domain.task import Job
 from recall_server.services.supervision import Supervisor
+from recall_server.services.tasks.transitions import Leaving, change_ahead
 from recall_server.storage.driver import Holder
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
@@ -35,7 +36,7 @@ from recall_server.telemetry import tracer
 log = structlog.get_logger()
 
 Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
-GiveUpHandler = Callable[[Transaction, Job, str], Awaitable[Callable[[], None]]]
+GiveUpHandler = Callable[[Transaction, Job, str], Awaitable[Leaving]]
 
 FAILURES_MAX = 5
 BACKOFF_MIN = timedelta(seconds=2)
@@ -73,8 +74,7 @@ class Lane:
 @dataclass(eq=False)
 class Worker:
     """Runs several jobs at once, in lanes; namespaces take turns. `on_give_up`: by kind of job, a
-    function that runs in the transaction that gives the job up, and returns what to do after the
-    commit.
+    function that reads what the end of a job changes, before the transaction that gives the job up.
     """
 
     store: Store
@@ -293,10 +293,18 @@ class Worker:
 
     async def _give_up(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
-        then: Callable[[], None] | None = None
-        # `on_give_up` changes other rows, and the lock of the namespace comes before any.
-        async with self.store.transaction(job.namespace, locked=True) as tx:
-            if await tx.jobs.bury(job, code, self.runtime.now()) and job.kind in self.on_give_up:
-                then = await self.on_give_up[job.kind](tx, job, code)
+
+        async def plan(tx: Transaction) -> Leaving | None:
+            planned = self.on_give_up.get(job.kind)
+            return await planned(tx, job, code) if planned else None
+
+        async def write(tx: Transaction, leave: Leaving | None) -> Callable[[], None] | None:
+            buried = await tx.jobs.bury(job, code, self.runtime.now())
+            return await leave(tx) if buried and leave else None
+
+        tables = self.store.autocommit(job.namespace)
+        # `leave` changes other rows, and the lock of the namespace comes before any.
+        change = partial(self.store.transaction, job.namespace, locked=True)
+        then = await change_ahead(tables, change, plan, write)
         if then is not None:
             then()

@@ -191,7 +191,7 @@ async def _data(
     if event.kind is WebhookKind.EXTRACTION_COMPLETED:
         return await _extraction(tx, event.item_id)
     if event.kind.startswith("task."):
-        return {"id": event.item_id} if await tx.tasks.get(event.item_id) else None
+        return {"id": event.item_id} if await tx.tasks.version(event.item_id) else None
     return await _memory(tx, one, event, now)
 
 

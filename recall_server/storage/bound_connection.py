@@ -35,6 +35,7 @@ from recall_server.storage.driver import (
     Params,
     Row,
     Statement,
+    apart,
 )
 from recall_server.storage.index.documents import Cache
 from recall_server.storage.tables import registry
@@ -149,11 +150,15 @@ _HOLDS: Mapping[Engine, str] = {
 }
 
 
+ALL_ROWS = "all_rows"
+
+
 @dataclass(frozen=True)
 class Query:
     """One named query: its text for one engine, its parameters, and whether it serves all tenants
     (`across`). `unlimited` is the text for a caller whose access scope has no limits, and takes
-    none of the parameters of one; None if there is no such text.
+    none of the parameters of one; None if there is no such text. `takes_all`: run for many rows, it
+    takes them all as `:all_rows`.
     """
 
     name: str
@@ -161,6 +166,7 @@ class Query:
     unlimited: str | None
     parameters: frozenset[str]
     across: bool
+    takes_all: bool
 
 
 @cache
@@ -200,10 +206,12 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
         raise ValueError(f"query {name} needs a text for each of {', '.join(_ENGINES)}")
     limited = {text: _expanded(text, _FRAGMENTS) for text in {*texts.values()}}
     parameters = {_parameters(text) for text in limited.values()}
-    if len(parameters) != 1:
+    by_row = {one for one in parameters if ALL_ROWS not in one}
+    takes_all = ALL_ROWS in _parameters(limited[texts[engine]])
+    if len(by_row) != 1:
         raise ValueError(f"query {name}: the two texts take different parameters")
     across = _ACROSS in body
-    (names,) = parameters
+    (names,) = by_row
     if ("namespace" in names) == across:
         raise ValueError(f"query {name} must take :namespace, or say '{_ACROSS} <why>'")
     unlimited = _expanded(texts[engine], _UNLIMITED) if "any_topic" in names else ""
@@ -215,6 +223,7 @@ def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
         _spelled(unlimited, engine) if is_scoped else None,
         names,
         across,
+        takes_all,
     )
 
 
@@ -265,6 +274,8 @@ def _spelled(sql: str, engine: Engine) -> str:
 
 T = TypeVar("T")
 ANY = 2**62
+# Serializing more rows than this delays other callers noticeably.
+INLINE_MAX = 50
 
 
 class Noted(NamedTuple):
@@ -402,10 +413,15 @@ class BoundConnection:
         await self.connection.expect(*self.statement(query, params), otherwise)
 
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """`send` a query once for each of `rows`."""
-        if rows:
-            statements = [self.statement(query, row) for row in rows]
-            await self.connection.many(statements[0][0], [params for _, params in statements])
+        """`send` a query once for each of `rows`, or once for all of them, if it takes them all."""
+        if not rows:
+            return
+        if self.queries[query].takes_all:
+            document = await apart(len(rows) > INLINE_MAX, Document.of_rows, rows)
+            await self.send(query, **{ALL_ROWS: document})
+            return
+        statements = [self.statement(query, row) for row in rows]
+        await self.connection.many(statements[0][0], [params for _, params in statements])
 
     def statement(self, name: str, params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         """Return the text of a query for this caller, and its parameters."""

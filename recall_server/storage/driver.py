@@ -30,13 +30,12 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic_core import from_json, to_json
-
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import QueryTimeout, RecallError
 from recall_server.domain.memory import Fact
 from recall_server.domain.permissions import Bearer
+from recall_server.storage import json_text
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -102,7 +101,7 @@ class Document:
     @cached_property
     def text(self) -> str:
         """The JSON text, made once, since the same document may go into several rows."""
-        return to_json(self.value).decode()
+        return json_text.written(self.value)
 
     def __getstate__(self) -> dict[str, str]:
         return {"text": self.text}
@@ -113,6 +112,16 @@ class Document:
         made = cls(value)
         _ = made.text
         return made
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Params]) -> Self:
+        """Return rows as one document, with its text made at once."""
+        return cls.written(
+            [
+                {name: one.value if isinstance(one, cls) else one for name, one in row.items()}
+                for row in rows
+            ]
+        )
 
 
 class Connection(Protocol):
@@ -262,7 +271,7 @@ def moment_or_none(value: Any) -> datetime | None:
 
 
 def document(value: Any) -> Any:
-    return from_json(value) if isinstance(value, str) else value
+    return json_text.read(value) if isinstance(value, str) else value
 
 
 def reader(kind: Callable[..., T], **given: str | Callable[[Row], Any]) -> Callable[[Row], T]:

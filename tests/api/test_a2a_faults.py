@@ -109,7 +109,7 @@ BROKEN: list[tuple[type, str, str, Json]] = [
     (TaskTable, "add", "SendMessage", {"message": message()}),
     (TaskTable, "add", "SendStreamingMessage", {"message": message()}),
     (Tasks, "wait_until_idle", "SendMessage", {"message": message()}),
-    (TaskTable, "get", "ListTaskPushNotificationConfigs", {"taskId": "task_x"}),
+    (TaskTable, "version", "ListTaskPushNotificationConfigs", {"taskId": "task_x"}),
 ]
 
 

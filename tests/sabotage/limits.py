@@ -216,11 +216,11 @@ BREAKAGES = (
     ),
     Breakage(
         "revoked-at-once",
-        "that a revocation ends tasks of so many bytes at once",
-        "recall_server.storage.tables.tasks:_fitting",
-        Body("return [row['id'] for row in rows]"),
+        "that tasks of so many bytes are ended at once",
+        "recall_server.services.tasks.transitions:Ending._unfinished",
+        Instead("fitting", "[one for one, _ in sizes]"),
         (
-            "tests/security/test_ending.py::test_a_revocation_reads_so_many_bytes_of_tasks_and_a_job_ends_the_others[sqlite]",
+            "tests/security/test_ending.py::test_a_revocation_reads_small_tasks_and_a_job_ends_the_others[sqlite]",
         ),
     ),
     Breakage(
@@ -531,6 +531,43 @@ BREAKAGES = (
         Never("entry"),
         (
             "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
+        ),
+    ),
+    Breakage(
+        "tasks-under-the-lock",
+        "that a task is read before the transaction that changes it",
+        "recall_server.services.tasks.transitions:change_ahead",
+        Body("async with change() as tx:\n    return await write(tx, await plan(tx))"),
+        (
+            "tests/security/test_tasks_ahead.py::test_a_task_is_read_before_the_lock_whatever_changes_it",
+            "tests/security/test_kept_bytes.py::test_a_task_that_is_answered_or_cancelled_is_read_before_the_lock",
+        ),
+    ),
+    Breakage(
+        "large-tasks-of-a-token",
+        "that a revocation reads small tasks only",
+        "recall_server.services.tasks.transitions:Ending._unfinished",
+        Never("at_least_one"),
+        (
+            "tests/security/test_tasks_ahead.py::test_a_task_is_read_before_the_lock_whatever_changes_it",
+        ),
+    ),
+    Breakage(
+        "expiry-after-the-end-of-a-token",
+        "that time decides nothing for a token that was revoked since",
+        "recall_server.services.tasks:Tasks.expire",
+        Never("ended_with_token", "cancels"),
+        (
+            "tests/security/test_tasks_ahead.py::test_a_revocation_that_comes_before_the_expiry_is_written_ends_the_task",
+        ),
+    ),
+    Breakage(
+        "erased-plans",
+        "that a plan that was erased since it was read is not applied",
+        "recall_server.services.tasks.consolidate:Consolidate._add",
+        Never("plan_id", "version"),
+        (
+            "tests/security/test_tasks_ahead.py::test_a_plan_that_is_erased_while_it_is_read_is_not_applied",
         ),
     ),
     Breakage(

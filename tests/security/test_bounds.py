@@ -174,6 +174,35 @@ async def test_a_long_text_is_planned_before_the_transaction_that_writes(open_ap
         long, called = await planned(150)
         longer, more = await planned(450)
 
+    if application.store.engine == "postgres":
+        # The events of the task alone. SQLite takes rows quicker one after the other.
+        assert short.rows_alone == longer.rows_alone <= 5
     assert short.fetches[True] > 20
     assert long.fetches[True] == longer.fetches[True] < 20
     assert more.count < 4.5 * called.count
+
+
+async def test_many_statements_that_are_said_again_are_written_together(open_app: Open) -> None:
+    """Control: each has its citations."""
+    facts = [f"I like fig {number} of the garden." for number in range(60)]
+
+    async def told(text: str) -> Counts:
+        request = Request(Mode.INGEST, "life", text=text)
+        with counted(application) as counts:
+            await application.services.consolidate.start(context(application), request)
+            await drained(application)
+        return counts
+
+    async with open_app() as application:
+        await enter(application)
+        await told("\n".join(facts))
+        few = await told("\n".join(facts[:2]) + "\nBye.")
+        many = await told("\n".join(facts))
+        found = {one.text: one for one in await memories(application, limit=100)}
+        async with application.store.transaction(ALICE, write=False) as tx:
+            cited = [len(await tx.memories.citations([one.id])) for one in found.values()]
+
+    assert len(found) > 50
+    assert len(many.expected) <= len(few.expected) + 2
+    assert sum(cited) > 1.9 * len(found)
+    assert max(cited) == 3

@@ -19,10 +19,10 @@ from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
 from recall_server.services.auth import KINDS, TokenRequest, stands
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.tasks import transitions
 from recall_server.services.tasks.transitions import COUNTED, END, STORED, TASKS_AT_ONCE
 from recall_server.storage.store import Store
 from recall_server.storage.tables import registry
-from recall_server.storage.tables import tasks as tables
 from recall_server.storage.tables.jobs import Fenced
 from recall_server.storage.tables.tasks import Filter
 from tests.support.a2a_bindings import BY_HAND, Wire, message
@@ -330,22 +330,26 @@ async def test_more_tasks_than_one_transaction_ends_are_ended_behind_it_and_none
     assert found == ["Lisbon"]
 
 
-async def test_a_revocation_reads_so_many_bytes_of_tasks_and_a_job_ends_the_others(
+async def test_a_revocation_reads_small_tasks_and_a_job_ends_the_others(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least one task, however large. Control: all are ended at last."""
-    monkeypatch.setattr(tables, "PAGE_BYTES", 1)
+    """The job reads so many bytes at once, but at least one task. Control: all are ended."""
+    monkeypatch.setattr(transitions, "PAGE_BYTES", 1)
     async with open_app() as built:
         planter = (await Running(built, "").issued("alice"))[1]
-        begun = [await started(built, planter, PORTO) for _ in range(3)]
+        small = await started(built, planter, PORTO)
+        monkeypatch.setattr(transitions, "INSIDE_BYTES", small.stored_bytes)
+        begun = [small, *[await started(built, planter, PORTO + " " * 9) for _ in range(2)]]
         context = line(built, "revoke_token")
         await built.services.access.revoke(context, planter, force=True)
         at_once = [await state_of(built, one) for one in begun].count(TaskState.CANCELED)
         await drained(built)
         states = {await state_of(built, one) for one in begun}
+        records = await built.services.audit.newest(ALICE, 100)
 
     assert context.entry.counts["tasks"] == 3
     assert at_once == 1
+    assert [one.counts["tasks"] for one in records if one.operation == END] == [1, 1]
     assert states == {TaskState.CANCELED}
 
 

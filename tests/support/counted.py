@@ -11,7 +11,7 @@ from typing import Any
 from recall_server.application import Application
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import Autocommit
-from recall_server.storage.driver import Connection, Params, Row, Statement
+from recall_server.storage.driver import Connection, Failure, Params, Row, Statement
 
 
 class Counts:
@@ -25,6 +25,10 @@ class Counts:
         """The statements whose rows nobody needs."""
         self.under_lock: list[str] = []
         """The statements that read in transactions that write."""
+        self.expected: list[str] = []
+        """The statements that must touch a row."""
+        self.rows_alone = 0
+        """The rows that the engine gets one after the other."""
 
 
 class _Counting:
@@ -47,6 +51,14 @@ class _Counting:
     async def send(self, sql: str, params: Params) -> None:
         self._counts.written.append(sql)
         await self._connection.send(sql, params)
+
+    async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
+        self._counts.expected.append(sql)
+        await self._connection.expect(sql, params, otherwise)
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> None:
+        self._counts.rows_alone += len(rows)
+        await self._connection.many(sql, rows)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -184,7 +184,9 @@ _GROUPS = re.compile(
 _PIECE_MIN, _HEX_MIN, _GROUPS_MIN, _GAP_MAX = 16, 32, 20, 2
 _NEXT_WORD = re.compile(r"\s{1,2}[A-Za-z0-9+/_-]{1,15}={0,2}")
 # Hexadecimal: each two digits may be escaped and separated.
-_HEX = re.compile(r"(?:(?:\\x|0x|%|\\u00|&#x)?[0-9A-Fa-f]{2}[\s,;:-]{0,2}){16,}")
+_HEX_BYTE = r"(?:(?:\\x|0x|%|\\u00|&#x)?[0-9A-Fa-f]{2}[\s,;:-]{0,2})"
+# So many bytes at once: one call for all would keep the interpreter from the event loop.
+_HEX, _MORE_HEX = (re.compile(f"{_HEX_BYTE}{{{least},4096}}") for least in (16, 1))
 _NO_HEX = re.compile(r"\\x|0x|\\u00|&#x|[^0-9A-Fa-f]")
 _BLANK = re.compile(r"\s+")
 _LAST_WORD = re.compile(r"\s+\S*$")
@@ -278,10 +280,14 @@ def _base64_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
 
 
 def _hex_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    for found in _HEX.finditer(text, start, end):
-        digits = _NO_HEX.sub("", found[0])
+    while found := _HEX.search(text, start, end):
+        parts, begin, start = [_NO_HEX.sub("", found[0])], found.start(), found.end()
+        while more := _MORE_HEX.match(text, start, end):
+            parts.append(_NO_HEX.sub("", more[0]))
+            start = more.end()
+        digits = "".join(parts)
         if inner := _text_of(bytes.fromhex(digits[: len(digits) // 2 * 2])):
-            yield *found.span(), inner
+            yield begin, start, inner
 
 
 def _of_base64(blob: str) -> str:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -34,7 +33,12 @@ from recall_server.services.erasure import refuse_held
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.services.tasks.transitions import TaskTransitions
+from recall_server.services.tasks.transitions import (
+    Prepared,
+    TaskTransitions,
+    change_ahead,
+    prepared,
+)
 from recall_server.storage.driver import Row, batches, fitting, span
 from recall_server.storage.store import Store, Transaction
 
@@ -322,45 +326,63 @@ class Sources:
         ask again instead.
         """
         for some in batches(task_ids, TASKS_AT_ONCE):
-            entry, asking = commit.next_part(context, self.runtime).entry, list[Task]()
-            async with self.store.erasing(context.namespace, entry) as tx:
-                await refuse_held(tx)
-                now = await tx.moment()
-                if purged:
-                    tasks = [task for one in some if (task := await tx.tasks.locked(one))]
-                    asking = [
-                        await self._requeue(tx, one, purged, now)
-                        for one in tasks
-                        if not one.status.state.final
-                    ]
-                found = Purged(requeued=[one.id for one in asking])
-                found.tasks = [one for one in some if one not in found.requeued]
-                await tx.erasures.remove_tasks(found.tasks)
-                # A job that works on one of them at this moment has read it.
-                await tx.erasures.fence(now)
-                entry.counts |= found.counts()
+            entry = commit.next_part(context, self.runtime).entry
+            change = partial(self.store.erasing, context.namespace, entry)
+            plan, write = partial(self._requeues, some, purged), partial(self._write_tasks, some)
+            found, asking = await change_ahead(
+                self.store.autocommit(context.namespace), change, plan, write
+            )
             done.add(found)
             for task in asking:
                 self.transitions.notify(context.namespace, task)
 
-    async def _requeue(
-        self, tx: Transaction, task: Task, purged: frozenset[str], now: datetime
-    ) -> Task:
-        """Remove these memories from the questions, answers and proposals of a task."""
+    async def _write_tasks(
+        self, some: Sequence[str], tx: Transaction, requeues: "Sequence[_Requeue]"
+    ) -> tuple[Purged, list[Task]]:
+        """Delete these tasks, except for those that ask again, which are returned."""
+        await refuse_held(tx)
+        asking = list[Task]()
+        for one in requeues:
+            await tx.sources.forget_events(one.change.before.id, one.forgotten)
+            asking.append(await self.transitions.write(tx, one.change))
+        found = Purged(requeued=[one.id for one in asking])
+        found.tasks = [one for one in some if one not in found.requeued]
+        await tx.erasures.remove_tasks(found.tasks)
+        # A job that works on one of them at this moment has read it.
+        await tx.erasures.fence(await tx.moment())
+        if tx.entry is not None:
+            tx.entry.counts |= found.counts()
+        return found, asking
+
+    async def _requeues(
+        self, some: Sequence[str], purged: frozenset[str], tx: Transaction
+    ) -> "list[_Requeue]":
+        tasks = [task for one in some if (task := await tx.tasks.get(one))] if purged else []
+        return [await self._requeue(tx, one, purged) for one in tasks if not one.status.state.final]
+
+    async def _requeue(self, tx: Transaction, task: Task, purged: frozenset[str]) -> "_Requeue":
+        """Return what removes these memories from the questions, answers and proposals of a
+        task.
+        """
         events = await tx.tasks.events(task.id, 0)
         asked = [question for one in events if one.status for question in one.status.questions]
-        await tx.sources.forget_events(
-            task.id, [one.seq for one in events if _asks(one.status, purged)]
-        )
         work, messages = task.work, task.messages
         for gone in (purged, frozenset(one.id for one in asked if _about(one, purged))):
             work = _work(work, gone)
             messages = tuple(one for one in messages if gone.isdisjoint(texts_in(one.document)))
         after = replace(task, work=work, messages=messages)
         if task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, purged):
-            status = TaskStatus(TaskState.WORKING, now)
+            status = TaskStatus(TaskState.WORKING, self.runtime.now())
             after = replace(after, round=task.round + 1, status=status, expires_at=None)
-        return await self.transitions.change(tx, task, after)
+        forgotten = [one.seq for one in events if _asks(one.status, purged)]
+        return _Requeue(await prepared(task, after), forgotten)
+
+
+class _Requeue(NamedTuple):
+    """A task that asks again, and the numbers of its events that are forgotten."""
+
+    change: Prepared
+    forgotten: Sequence[int]
 
 
 async def _listed(tx: Transaction, texts: Collection[str]) -> _Listed:

@@ -243,6 +243,9 @@ async def apply(
         elif isinstance(first, Add):
             memories = [one.memory for one in (first, *others) if isinstance(one, Add)]
             await tx.memories.add_each([new.rows[one.id].dated(one) for one in memories])
+        elif isinstance(first, Reinforce):
+            again = [one for one in (first, *others) if isinstance(one, Reinforce)]
+            await tx.memories.reinforce(again, now)
         else:
             await _apply(tx, first, now, others)
     await tx.words.add(new.words, new.lists)
@@ -263,8 +266,8 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
 def _by(change: Change) -> object:
     """Return what changes share that are made together: a merge may supersede thousands by one."""
     match change:
-        case Add():
-            return Add
+        case Add() | Reinforce():
+            return type(change)
         case Supersede():
             return replace(change, memory_id="")
         case _:
@@ -277,10 +280,6 @@ async def _apply(
     """Make a change, and those that are `alike`."""
     done = True
     match change:
-        case Reinforce(memory_id, citation, counts, until, superseded):
-            await tx.memories.reinforce(
-                memory_id, citation, now, counts=counts, until=until, superseded=superseded
-            )
         case Supersede():
             await _supersede(tx, change, now, alike)
         case EndEarlier(memory_id, by, until):

@@ -5,9 +5,9 @@ consolidate, merge, recheck, review and push.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
@@ -39,12 +39,12 @@ from recall_server.domain.task import (
 from recall_server.domain.text.cleaning import storable
 from recall_server.integrations.keys import Cursors, Listing
 from recall_server.services.auth import CALLS, OpenAnswers, require_standing
-from recall_server.services.memory.commit import PLANS_MAX
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (
     EXPIRE,
     Prepared,
     TaskTransitions,
+    change_ahead,
     ended_with_token,
     existing,
     prepared,
@@ -165,9 +165,7 @@ class Tasks:
     async def _changed(
         self, context: Context, task_id: str, change: Callable[[Task], Awaitable[Task]]
     ) -> Task:
-        """Change a task, and return it as saved. It is read, and its rows are made, before the
-        transaction, as others would wait for a large one; and anew if it has changed since.
-        """
+        """Change a task, and return it as saved: see `change_ahead`."""
 
         async def plan(tx: Transaction) -> Prepared:
             task = await existing(tx, task_id)
@@ -179,13 +177,7 @@ class Tasks:
             return await self.transitions.write(tx, made)
 
         tables = self.store.autocommit(context.namespace, access_scope=context.scope)
-        for _ in range(PLANS_MAX):
-            made = await plan(tables)
-            with suppress(Stale):
-                async with self.store.change(context) as tx:
-                    return await write(tx, made)
-        async with self.store.change(context) as tx:
-            return await write(tx, await plan(tx))
+        return await change_ahead(tables, partial(self.store.change, context), plan, write)
 
     def _history(
         self, task: Task, asked: Callable[[Task], Message], said: Message
@@ -259,7 +251,7 @@ class Tasks:
                 async with self.store.view(context) as tx:
                     # One at a time: it may be erased before a slow reader takes it.
                     events = await tx.tasks.events(task_id, after, limit=1)
-                    gone = not events and await tx.tasks.get(task_id) is None
+                    gone = not events and await tx.tasks.version(task_id) is None
                 for event in events:
                     after = event.seq
                     yield event
@@ -287,19 +279,31 @@ class Tasks:
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle a job: end the waiting of one round in the way that the request asked for."""
         record = entry(EXPIRE)
-        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-            task = await tx.tasks.locked(job.payload["run_id"])
-            now = self.runtime.now()
+
+        async def plan(tx: Transaction) -> Prepared | None:
+            task = await tx.tasks.get(job.payload["run_id"])
             if (
-                task is not None
-                and task.status.state is TaskState.INPUT_REQUIRED
-                and task.round == job.payload["round"]
+                task is None
+                or task.status.state is not TaskState.INPUT_REQUIRED
+                or task.round != job.payload["round"]
             ):
-                gone = await ended_with_token(tx, task)
-                after = revoked(task, now) if gone else _expired(task, now)
-                task = await self.transitions.change(tx, task, after)
-                record.ids.append(task.id)
-            await tx.jobs.finish(job, now)
+                return None
+            now = self.runtime.now()
+            gone = await ended_with_token(tx, task)
+            return await prepared(task, revoked(task, now) if gone else _expired(task, now))
+
+        async def write(tx: Transaction, made: Prepared | None) -> Task | None:
+            await tx.jobs.finish(job, self.runtime.now())
+            if made is None:
+                return None
+            if await ended_with_token(tx, made.before) and not made.cancels:
+                raise Stale
+            record.ids[:] = [made.before.id]
+            return await self.transitions.write(tx, made)
+
+        tables = self.store.autocommit(job.namespace)
+        change = partial(self.store.transaction, job.namespace, entry=record, locked=True)
+        task = await change_ahead(tables, change, plan, write)
         if task is not None:
             self.transitions.notify(job.namespace, task)
 

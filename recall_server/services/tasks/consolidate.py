@@ -71,6 +71,7 @@ from recall_server.services.memory.episodes import (
 )
 from recall_server.services.memory.indexing import (
     INLINE_CHARS_MAX,
+    INLINE_MAX,
     Texts,
     of_memories,
     of_passages,
@@ -82,16 +83,21 @@ from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     EXPIRE,
     LIVE,
+    Leaving,
+    Prepared,
     TaskTransitions,
     Text,
+    change_ahead,
     ended_with_token,
+    prepared,
     revoked,
     task_text,
     working,
 )
-from recall_server.storage.driver import batches
+from recall_server.storage.driver import apart, batches
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
+from recall_server.storage.tables.tasks import NewTask, new_task
 
 log = structlog.get_logger()
 
@@ -162,22 +168,46 @@ class Consolidate:
         text = await task_text(task, self.runtime.compute)
         if text is not None:
             refuse_fragments(text.words, self.text_passages_max)
-        async with self.store.change(context) as tx:
-            if text is not None:
-                await refuse_erased(tx, self.digests, text.episode, context.scope)
-            if request.mode is Mode.APPLY:
-                task = await _from_plan(tx, task, context.scope)
-            elif request.policy is None:
-                policy = await tx.access.policy() or Policy.ASK
-                task = replace(task, request=replace(request, policy=policy))
-            task = await self.transitions.add(tx, task)
-            if also:
-                await also(tx, task)
-            context.entry.ids.append(task.id)
+        task = await self._add(context, task, text, also)
         if text is not None:
             self.transitions.cache.put(context.namespace, task, text)
         self.runtime.wake()
         return task
+
+    async def _add(
+        self,
+        context: Context,
+        task: Task,
+        text: "Text | None",
+        also: Callable[[Transaction, Task], Awaitable[None]] | None,
+    ) -> Task:
+        """Store a task. Its rows are made before the transaction: see `change_ahead`."""
+        request, of_text = task.request, list[str]()
+        if text is not None:
+            given = (context.namespace, text.episode.text, text.episode.turns)
+            many = len(text.episode.turns) > INLINE_MAX
+            of_text = await apart(many, self.digests.of_text, *given)
+
+        async def plan(tx: Transaction) -> NewTask:
+            if request.mode is Mode.APPLY:
+                return await new_task(await _from_plan(tx, task, context.scope))
+            policy = request.policy or await tx.access.policy() or Policy.ASK
+            return await new_task(replace(task, request=replace(request, policy=policy)))
+
+        async def write(tx: Transaction, made: NewTask) -> Task:
+            if text is not None:
+                await refuse_erased(tx, self.digests, text.episode, context.scope, of_text)
+            if request.plan_id and await tx.tasks.version(request.plan_id) is None:
+                # It was erased since it was read.
+                raise Stale
+            added = await self.transitions.add(tx, made)
+            if also:
+                await also(tx, added)
+            context.entry.ids.append(task.id)
+            return added
+
+        tables = self.store.autocommit(context.namespace, access_scope=context.scope)
+        return await change_ahead(tables, partial(self.store.change, context), plan, write)
 
     def _checked(self, request: Request) -> Request:
         now = self.runtime.now()
@@ -265,8 +295,9 @@ class Consolidate:
             task = replace(task, work=work)
             now = self.runtime.now()
             if now - saved_at >= SAVE_EVERY:
+                made = await prepared(task, working(task, now))
                 async with self.store.transaction(job.namespace, locked=True) as tx:
-                    task = await self.transitions.change(tx, task, working(task, now))
+                    task = await self.transitions.write(tx, made)
                     await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
                 self.transitions.publish(job.namespace, task)
                 saved_at = self.runtime.now()
@@ -459,25 +490,37 @@ class Consolidate:
     async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:
         record.outcome, record.code = Ending.ERROR, error.code
         record.ids.append(task.id)
-        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-            failed = await self._failed(tx, task.id, Failure(error.code, error.message))
+
+        async def write(tx: Transaction, made: Prepared | Task | None) -> Task:
             await tx.jobs.finish(job, self.runtime.now())
-        return failed or task
+            if isinstance(made, Prepared):
+                return await self.transitions.write(tx, made)
+            return made or task
 
-    async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
-        """Fail the task of a job that is given up. Return a call that wakes its waiters, for after
-        the commit.
-        """
+        plan = partial(self._failed, task.id, Failure(error.code, error.message))
+        change = partial(self.store.transaction, job.namespace, entry=record, locked=True)
+        return await change_ahead(self.store.autocommit(job.namespace), change, plan, write)
+
+    async def give_up(self, tx: Transaction, job: Job, code: str) -> Leaving:
+        """Read the task of a job that is given up. Return a call that fails it."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
-        task = await self._failed(tx, job.payload["run_id"], reason)
-        return lambda: self.transitions.publish(job.namespace, task) if task else None
+        made = await self._failed(job.payload["run_id"], reason, tx)
 
-    async def _failed(self, tx: Transaction, task_id: str, reason: Failure) -> Task | None:
-        task = await tx.tasks.locked(task_id)
+        async def leave(tx: Transaction) -> Callable[[], None]:
+            task = await self.transitions.write(tx, made) if isinstance(made, Prepared) else made
+            return lambda: self.transitions.publish(job.namespace, task) if task else None
+
+        return leave
+
+    async def _failed(
+        self, task_id: str, reason: Failure, tx: Transaction
+    ) -> Prepared | Task | None:
+        """Return what fails a task, or else the task if it has ended or waits."""
+        task = await tx.tasks.get(task_id)
         if task is None or task.status.state not in LIVE:
             return task
         status = Status(TaskState.FAILED, self.runtime.now(), reason.message, failure=reason)
-        return await self.transitions.change(tx, task, replace(task, status=status))
+        return await prepared(task, replace(task, status=status))
 
 
 class _Ahead(NamedTuple):

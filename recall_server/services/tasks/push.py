@@ -26,11 +26,11 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.domain.task import Job, Task
+from recall_server.domain.task import Job, Task, TaskState
 from recall_server.integrations.keys import Cursors, Listing, Sealer
 from recall_server.integrations.webhook import Webhook, pause
 from recall_server.services.auth import stands
-from recall_server.services.tasks.transitions import existing, locked
+from recall_server.services.tasks.transitions import existing, existing_version
 from recall_server.services.webhooks import NotDue, ReceiverGone, send
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import PUSH
@@ -155,12 +155,12 @@ class Push:
                 )
         await self.check(context.namespace, wanted)
         async with self.store.change(context) as tx:
-            # Locked, so that every event is either before the config or after it.
-            task = await locked(tx, task_id)
-            config = await self.add(tx, context, task_id, wanted, after=task.events)
-            if config.delivered_seq < task.events:
+            # Under the lock, so that every event is either before the config or after it.
+            found = await existing_version(tx, task_id)
+            config = await self.add(tx, context, task_id, wanted, after=found.events)
+            if config.delivered_seq < found.events:
                 await tx.pushes.promise_one(config, self.runtime.now(), self.runtime.new_id)
-            await self._promise_end(tx, task)
+            await self._promise_end(tx, task_id, found.state)
             context.entry.ids += [task_id, config.id]
         self.runtime.wake_pushes()
         return config
@@ -168,19 +168,19 @@ class Push:
     async def announce(self, tx: Transaction, task: Task) -> None:
         """Enqueue the delivery of the new events of a task, which this transaction writes."""
         await tx.pushes.promise(task.id, self.runtime.new_id("job"), self.runtime.now())
-        await self._promise_end(tx, task)
+        await self._promise_end(tx, task.id, task.status.state)
 
-    async def _promise_end(self, tx: Transaction, task: Task) -> None:
-        if task.status.state.final:
+    async def _promise_end(self, tx: Transaction, task_id: str, state: TaskState) -> None:
+        if state.final:
             now = self.runtime.now()
             await tx.pushes.promise_end(
-                task.id, self.runtime.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
+                task_id, self.runtime.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
             )
 
     async def get(self, context: Context, task_id: str, config_id: str) -> PushConfig:
         """Return a config. Raises `TaskNotFound` and `PushConfigNotFound`."""
         async with self.store.view(context) as tx:
-            await existing(tx, task_id)
+            await existing_version(tx, task_id)
             config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
             raise PushConfigNotFound
@@ -196,7 +196,7 @@ class Push:
         listing = Listing("pushes", context, {"run_id": task_id})
         [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.view(context) as tx:
-            await existing(tx, task_id)
+            await existing_version(tx, task_id)
             found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
         context.entry.ids.append(task_id)
         context.entry.counts["configs"] = len(found[:limit])
@@ -206,7 +206,7 @@ class Push:
     async def remove(self, context: Context, task_id: str, config_id: str) -> bool:
         """Remove a config; False if there is none. Raises `TaskNotFound`."""
         async with self.store.change(context) as tx:
-            await existing(tx, task_id)
+            await existing_version(tx, task_id)
             context.entry.ids.append(task_id)
             if not _ID.fullmatch(config_id):
                 return False

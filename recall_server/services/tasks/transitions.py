@@ -6,27 +6,30 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import Episode
-from recall_server.domain.errors import LimitReached, TaskNotFound
+from recall_server.domain.errors import LimitReached, Stale, TaskNotFound
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import Job, Outcome, Status, Task, TaskState
 from recall_server.domain.webhook import OF_TASK
 from recall_server.services.auth import KINDS, OpenAnswers
 from recall_server.services.memory import episodes
+from recall_server.services.memory.commit import PLANS_MAX, P, Planning, R, Writing
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, Texts
+from recall_server.storage.driver import fitting
 from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import TOKEN_REVOKED
-from recall_server.storage.tables.tasks import TaskRows, task_rows
+from recall_server.storage.tables.tasks import PAGE_BYTES, NewTask, TaskRows, Version, task_rows
 
 HELD_MAX = 128
 
@@ -160,9 +163,9 @@ class TaskTransitions:
     bytes_max: int
     cache: TaskCache = field(default_factory=TaskCache)
 
-    async def add(self, tx: Transaction, task: Task) -> Task:
+    async def add(self, tx: Transaction, new: NewTask) -> Task:
         """Store a new task and enqueue its work."""
-        task = self._bounded(await tx.tasks.add(task))
+        task = self._bounded(await tx.tasks.add(new))
         await self.promise(tx, CONSOLIDATE, task, task.created_at)
         return task
 
@@ -223,6 +226,10 @@ class Prepared(NamedTuple):
     happened: Sequence[Status | Outcome]
     rows: TaskRows
 
+    @property
+    def cancels(self) -> bool:
+        return self.after.status.state is TaskState.CANCELED
+
 
 async def prepared(before: Task, after: Task) -> Prepared:
     """Return what `TaskTransitions.write` writes: of a large task that takes time."""
@@ -238,6 +245,28 @@ async def prepared(before: Task, after: Task) -> Prepared:
     return Prepared(before, after, happened, await task_rows(after, *happened))
 
 
+Leaving = Callable[[Transaction], Awaitable[Callable[[], None]]]
+"""Writes what the end of a job changes beside it, and returns what to do after the commit."""
+
+
+async def change_ahead(
+    tables: Transaction,
+    change: Callable[[], AbstractAsyncContextManager[Transaction]],
+    plan: Planning[P],
+    write: Writing[P, R],
+) -> R:
+    """Change tasks: they are read, and their rows are made, with `tables`, before the transaction,
+    as others would wait for large ones; and anew if one has changed since.
+    """
+    for _ in range(PLANS_MAX):
+        made = await plan(tables)
+        with suppress(Stale):
+            async with change() as tx:
+                return await write(tx, made)
+    async with change() as tx:
+        return await write(tx, await plan(tx))
+
+
 async def existing(tx: Transaction, task_id: str) -> Task:
     """Return a task. Raises `TaskNotFound`, also if it is outside of the access scope."""
     task = await tx.tasks.get(task_id)
@@ -246,14 +275,12 @@ async def existing(tx: Transaction, task_id: str) -> Task:
     return task
 
 
-async def locked(tx: Transaction, task_id: str) -> Task:
-    """Return a task, locked: no other transaction changes it until this one has ended. Raises
-    `TaskNotFound`.
-    """
-    task = await tx.tasks.locked(task_id)
-    if task is None:
+async def existing_version(tx: Transaction, task_id: str) -> Version:
+    """Return the version of a task, which is read without it. Raises `TaskNotFound`."""
+    version = await tx.tasks.version(task_id)
+    if version is None:
         raise TaskNotFound
-    return task
+    return version
 
 
 def working(task: Task, at: datetime) -> Task:
@@ -282,6 +309,8 @@ STORED = ("tasks", "push_configs", "webhooks", "jobs")
 COUNTED = (*STORED, *KINDS)
 # How many tasks one transaction cancels; a job cancels the rest.
 TASKS_AT_ONCE = 100
+# The tasks that a revocation reads in its own transaction have no more bytes together.
+INSIDE_BYTES = 262_144
 
 
 @dataclass(frozen=True)
@@ -305,7 +334,9 @@ class Ending:
         now = self.runtime.now()
         entry.counts["push_configs"] = await tx.pushes.remove_of(tokens)
         entry.counts["webhooks"] = await tx.webhooks.remove_of(tokens)
-        tasks, entry.counts["tasks"] = await self._cancel(tx, tokens)
+        entry.counts["tasks"] = await tx.tasks.number_unfinished(tokens)
+        small = await self._unfinished(tx, tokens, INSIDE_BYTES)
+        tasks = [await self.transitions.write(tx, one) for one in small]
         entry.ids += [task.id for task in tasks]
         entry.counts["jobs"] = await tx.jobs.end_of(tokens, TOKEN_REVOKED, now)
         if entry.counts["tasks"] > len(tasks):
@@ -319,27 +350,43 @@ class Ending:
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle a job: cancel the tasks that a revocation left over."""
-        tokens, left = job.payload["tokens"], True
+        tokens, tables = job.payload["tokens"], self.store.autocommit(job.namespace)
+        left = True
         while left:
             record = entry(END)
-            async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-                tasks, number = await self._cancel(tx, tokens)
-                record.ids += [job.id, *(task.id for task in tasks)]
-                record.counts["tasks"] = len(tasks)
-                left = number > len(tasks)
-                if left:
-                    lease_until = self.runtime.now() + self.runtime.lease
-                    await tx.jobs.advance(job, job.payload, lease_until)
-                else:
-                    await tx.jobs.finish(job, self.runtime.now())
+            change = partial(self.store.transaction, job.namespace, entry=record, locked=True)
+            plan, write = partial(self._some, tokens), partial(self._end_some, job, record)
+            tasks, left = await change_ahead(tables, change, plan, write)
             self._notify(record, tasks)
 
-    async def _cancel(self, tx: Transaction, tokens: Sequence[str]) -> tuple[list[Task], int]:
-        """Cancel some unfinished tasks of these tokens. Return them, and how many there were."""
-        found, number = await tx.tasks.unfinished_of(tokens, TASKS_AT_ONCE)
+    async def _some(self, tokens: Sequence[str], tx: Transaction) -> list[Prepared]:
+        """Return what cancels some unfinished tasks of these tokens, at least one."""
+        return await self._unfinished(tx, tokens, PAGE_BYTES, at_least_one=True)
+
+    async def _end_some(
+        self, job: Job, record: AuditEntry, tx: Transaction, some: Sequence[Prepared]
+    ) -> tuple[list[Task], bool]:
+        """Cancel these tasks. Return them, and whether there are more, which keeps the job."""
+        tasks = [await self.transitions.write(tx, one) for one in some]
+        record.ids[:] = [job.id, *(task.id for task in tasks)]
+        record.counts["tasks"] = len(tasks)
+        now, left = self.runtime.now(), await tx.tasks.number_unfinished(job.payload["tokens"])
+        if left:
+            await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
+        else:
+            await tx.jobs.finish(job, now)
+        return tasks, left > 0
+
+    async def _unfinished(
+        self, tx: Transaction, tokens: Sequence[str], bytes_max: int, *, at_least_one: bool = False
+    ) -> list[Prepared]:
+        """Return what cancels unfinished tasks of these tokens, as many as `bytes_max` allow."""
+        sizes = await tx.tasks.unfinished_of(tokens, TASKS_AT_ONCE)
+        if not at_least_one:
+            sizes = [one for one in sizes if one[1] <= bytes_max]
+        tasks = await tx.tasks.unfinished(fitting(sizes, bytes_max))
         now = self.runtime.now()
-        cancelled = [await self.transitions.change(tx, task, revoked(task, now)) for task in found]
-        return cancelled, number
+        return [await prepared(task, revoked(task, now)) for task in tasks]
 
     def _notify(self, entry: AuditEntry, tasks: Sequence[Task]) -> None:
         for task in tasks:

@@ -17,7 +17,9 @@ from typing import Any
 import psycopg
 import structlog
 from psycopg import sql
+from psycopg.adapt import AdaptersMap
 from psycopg.rows import DictRow, dict_row
+from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
@@ -208,6 +210,15 @@ _GONE = (
 _WRITABLE: dict[str, Any] = {"target_session_attrs": "read-write", "connect_timeout": 5}
 
 
+def _as_text() -> AdaptersMap:
+    """Return psycopg's types, with JSON as text, as on SQLite: a large document is read beside the
+    event loop.
+    """
+    types = AdaptersMap(psycopg.adapters)
+    types.register_loader("jsonb", TextLoader)
+    return types
+
+
 class PostgresDriver:
     """One database, reached by `url`."""
 
@@ -227,6 +238,7 @@ class PostgresDriver:
             kwargs={
                 "autocommit": True,
                 "row_factory": dict_row,
+                "context": _as_text(),
                 **_WRITABLE,
                 "application_name": "recall-server",
                 "options": (
@@ -415,7 +427,7 @@ class PostgresDriver:
         """A connection outside of the pool."""
         with translated():
             async with await Raw.connect(
-                self._url, row_factory=dict_row, **_WRITABLE, **given
+                self._url, row_factory=dict_row, context=_as_text(), **_WRITABLE, **given
             ) as raw:
                 yield raw
 

@@ -59,11 +59,22 @@ WHERE m.namespace = :namespace AND e.status IN (:statuses...)
   AND {{scope:m}}
 
 -- query: add_citation
+-- in: sqlite
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
 SELECT :namespace, :memory_id,
   (SELECT COALESCE(max(c.position) + 1, 0) FROM citations c
     WHERE c.namespace = :namespace AND c.memory_id = :memory_id),
   :episode_id, :span_start, :span_end
+-- in: postgres
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+SELECT :namespace, r.memory_id,
+  (SELECT COALESCE(max(c.position) + 1, 0) FROM citations c
+    WHERE c.namespace = :namespace AND c.memory_id = r.memory_id)
+    + row_number() OVER (PARTITION BY r.memory_id ORDER BY r.place) - 1,
+  r.episode_id, r.span_start, r.span_end
+FROM ROWS FROM (jsonb_to_recordset(:all_rows) AS (
+  memory_id text, episode_id text, span_start integer, span_end integer
+)) WITH ORDINALITY AS r (memory_id, episode_id, span_start, span_end, place)
 
 -- query: retire_memories
 -- Only active memories can be retired; a second attempt changes nothing and returns no row.
@@ -139,13 +150,28 @@ RETURNING memory_id, position, episode_id, span_start, span_end
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
 VALUES (:namespace, :id, :position, :episode_id, :span_start, :span_end)
 
--- query: reinforce_memory
-UPDATE memories SET reinforcements = reinforcements + :more,
-  expires_at = CASE WHEN :forever THEN NULL WHEN expires_at < :upto THEN :upto
+-- query: reinforce_memories
+-- In one statement, as undo_memories.
+-- in: sqlite
+WITH given AS MATERIALIZED (
+  SELECT :namespace AS of_namespace, value ->> 0 AS of_id, value ->> 1 AS more, value ->> 2 AS upto,
+    value ->> 3 AS of_superseded
+  FROM json_each(:given)
+)
+UPDATE memories SET reinforcements = reinforcements + more,
+  expires_at = CASE WHEN upto IS NULL THEN NULL WHEN expires_at < upto THEN upto
     ELSE expires_at END
-WHERE namespace = :namespace AND id = :id
-  AND CASE WHEN :superseded THEN status = 'superseded' ELSE retired_at IS NULL END
-RETURNING expires_at
+FROM given WHERE namespace = of_namespace AND id = of_id
+  AND CASE WHEN of_superseded THEN status = 'superseded' ELSE retired_at IS NULL END
+RETURNING id
+-- in: postgres
+UPDATE memories SET reinforcements = reinforcements + CAST(g ->> 1 AS bigint),
+  expires_at = CASE WHEN g ->> 2 IS NULL THEN NULL
+    WHEN expires_at < CAST(g ->> 2 AS timestamptz) THEN CAST(g ->> 2 AS timestamptz)
+    ELSE expires_at END
+FROM jsonb_array_elements(:given) g WHERE namespace = :namespace AND id = g ->> 0
+  AND CASE WHEN CAST(g ->> 3 AS boolean) THEN status = 'superseded' ELSE retired_at IS NULL END
+RETURNING id
 
 -- query: memories_about
 -- The active memories of this attribute of this entity, newest first, as the index has them.

@@ -19,11 +19,9 @@ VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :cr
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND {{task_scope}}
 
--- query: locked_run
--- Locks the task: other transactions wait to change it.
-SELECT * FROM runs WHERE namespace = :namespace AND id = :id
+-- query: version_of_run
+SELECT version, events, state FROM runs WHERE namespace = :namespace AND id = :id
   AND {{task_scope}}
-FOR UPDATE
 
 -- query: change_run
 -- Compare and swap: returns no row if the task was changed meanwhile.
@@ -65,14 +63,13 @@ WHERE namespace = :namespace
 -- any scope: what a token began ends with it
 SELECT id, stored_bytes FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
   AND state IN ('submitted', 'working', 'input-required')
-ORDER BY id LIMIT :limit
+ORDER BY stored_bytes, id LIMIT :limit
 
 -- query: unfinished_runs
 -- any scope: as above
--- Locks the tasks: a worker may be saving its progress with one of them.
 SELECT * FROM runs WHERE namespace = :namespace AND id IN (:ids...)
   AND state IN ('submitted', 'working', 'input-required')
-ORDER BY id FOR UPDATE
+ORDER BY id
 
 -- query: count_of_unfinished_runs
 -- any scope: as above

@@ -26,7 +26,8 @@ from recall_server.domain.memory import (
 )
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import PRESENT, passed
-from recall_server.domain.permissions import LATEST
+from recall_server.domain.permissions import EARLIEST, LATEST
+from recall_server.domain.plan import Reinforce
 from recall_server.domain.query import Item
 from recall_server.domain.record import Recorded
 from recall_server.domain.trust import Repetition, Witness, least_trusted
@@ -130,8 +131,13 @@ class Memories(BoundTable):
             self._bound.note(one.id, EventKind.ADDED, one.row["recorded_at"], reason=one.reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
-        self._bound.record(memory_id).citations.append(record.cited(citation))
-        await self._bound.send("add_citation", memory_id=memory_id, **cited(citation))
+        await self._cite([(memory_id, citation)])
+
+    async def _cite(self, cites: Sequence[tuple[str, Citation]]) -> None:
+        for memory_id, citation in cites:
+            self._bound.record(memory_id).citations.append(record.cited(citation))
+        rows = [{"memory_id": memory_id, **cited(citation)} for memory_id, citation in cites]
+        await self._bound.many("add_citation", rows)
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
@@ -140,30 +146,34 @@ class Memories(BoundTable):
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
 
-    async def reinforce(
-        self,
-        memory_id: str,
-        citation: Citation | None,
-        now: datetime,
-        *,
-        counts: bool,
-        until: datetime | None,
-        superseded: bool = False,
-    ) -> None:
-        """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
-        lasts at least `until` (None: for ever). Raises `Stale` if it is no longer active, or not
-        `superseded`, if it is to be that.
-        """
-        given = {"id": memory_id, "more": int(counts), "superseded": superseded}
-        given |= {"forever": until is None, "upto": until or LATEST}
-        await self._bound.expect("reinforce_memory", Stale, **given)
-        if until is not None:
+    async def reinforce(self, changes: Sequence[Reinforce], now: datetime) -> None:
+        """Make these changes. Raises `Stale` if a memory is not in the expected state."""
+        given: dict[tuple[str, bool], tuple[int, datetime | None]] = {}
+        for one in changes:
+            key = one.memory_id, one.superseded
+            more, until = given.get(key, (0, EARLIEST))
+            given[key] = more + one.counts, until and one.until and max(until, one.until)
+        await self._reinforce(
+            [
+                [memory_id, more, until and until.isoformat(timespec="microseconds"), superseded]
+                for (memory_id, superseded), (more, until) in given.items()
+            ]
+        )
+        if expiring := {one.memory_id for one in changes if one.until is not None}:
             # Filters that searches hold in memory go by the expiry.
             await self._bound.send("next_index_version")
-            await self._bound.send("relabel_documents", ids=[memory_id])
-        if citation is not None:
-            await self.cite(memory_id, citation)
-        self._bound.note(memory_id, EventKind.REINFORCED, now)
+            await self._bound.send("relabel_documents", ids=sorted(expiring))
+        cites = [(one.memory_id, one.citation) for one in changes if one.citation is not None]
+        await self._cite(cites)
+        for one in changes:
+            self._bound.note(one.memory_id, EventKind.REINFORCED, now)
+
+    async def _reinforce(self, given: Sequence[list[Any]]) -> None:
+        statement = {"given": Document(given)}
+        if len(given) == 1:
+            await self._bound.expect("reinforce_memories", Stale, **statement)
+        elif len(await self._bound.fetch("reinforce_memories", **statement)) < len(given):
+            raise Stale
 
     async def repetitions(self, ids: Sequence[str]) -> list[tuple[str, Repetition]]:
         """Return the citations of these memories after the first, in the order in which their words

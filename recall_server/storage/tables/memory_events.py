@@ -393,7 +393,7 @@ class Rebuilt(BoundTable):
         }
         row = {**values, "id": memory_id, **keys_in(values), **labels}
         # It has counted them since the memory was added.
-        await self._bound.send("add_memories", **row, stored_bytes=label_bytes(row))
+        await self._bound.many("add_memories", [row | {"stored_bytes": label_bytes(row)}])
         await self._bound.send("remove_citations", id=memory_id)
         await self._cite(memory_id, citations)
 

@@ -3,7 +3,7 @@ whether row-level security guards it; and the queries that are made of that (`qu
 table of a tenant needs its migrations, one entry here, and the queries of its own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -572,17 +572,28 @@ def _exporting() -> Iterator[str]:
                 f"ORDER BY {', '.join(order)}"
             )
         if table.exported in IMPORTED:
-            values = ", ".join(f":{name}" for name in names)
-            if table.name in WITH_EPOCH:
-                # An import holds the lock of the namespace, since an erasure raises the epoch.
-                columns += ", erase_epoch"
-                values += ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"
-            insert = (
-                f"INSERT INTO {table.name} (namespace, {columns})\nVALUES (:namespace, {values})"
-            )
-            yield f"-- query: add_{table.name}\n{insert}"
-            if table.once:
-                yield (
-                    f"-- query: add_new_{table.name}\n{insert}\n"
-                    f"ON CONFLICT (namespace, {table.once}) DO NOTHING RETURNING id"
-                )
+            yield from _adding(table, names)
+
+
+def _adding(table: Table, names: Sequence[str]) -> Iterator[str]:
+    columns, values = ", ".join(names), ", ".join(f":{name}" for name in names)
+    epoch = ""
+    if table.name in WITH_EPOCH:
+        # An import holds the lock of the namespace, since an erasure raises the epoch.
+        columns += ", erase_epoch"
+        epoch = ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"
+    head = f"INSERT INTO {table.name} (namespace, {columns})"
+    insert = f"{head}\nVALUES (:namespace, {values}{epoch})"
+    if table.once:
+        yield f"-- query: add_{table.name}\n{insert}"
+        yield (
+            f"-- query: add_new_{table.name}\n{insert}\n"
+            f"ON CONFLICT (namespace, {table.once}) DO NOTHING RETURNING id"
+        )
+        return
+    of_row = ", ".join(f"r.{name}" for name in names)
+    yield (
+        f"-- query: add_{table.name}\n-- in: sqlite\n{insert}\n-- in: postgres\n"
+        f"{head}\nSELECT :namespace, {of_row}{epoch}\n"
+        f"FROM jsonb_populate_recordset(CAST(NULL AS {table.name}), :all_rows) AS r"
+    )

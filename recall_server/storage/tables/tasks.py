@@ -2,11 +2,11 @@
 of webhooks: where the events of a namespace are sent, and the events that wait.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -35,6 +35,7 @@ from recall_server.storage.driver import (
     reader,
     registered_by,
 )
+from recall_server.storage.json_text import ITEMS_AT_ONCE
 from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
 
@@ -43,7 +44,6 @@ SMALL_BYTES = 4_096
 # How many bytes of tasks are read at once; a single task may have more.
 PAGE_BYTES = 4_194_304
 
-_Messages = tuple[Message, ...]
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -67,11 +67,9 @@ class Filter:
 class TaskTable(BoundTable):
     """Tasks are changed by compare-and-swap on their version, together with their events."""
 
-    async def add(self, task: Task) -> Task:
+    async def add(self, new: "NewTask") -> Task:
         """Store a new task with its first event. Raises `QuotaExceeded`."""
-        written = await task_rows(task, task.status)
-        request = _document(Request, task.request)
-        task = _counted(task, written, bytes_of([request]))
+        task, written, request = new
         await take_quota(self._bound, task.stored_bytes)
         await self._bound.send(
             "add_run",
@@ -80,22 +78,19 @@ class TaskTable(BoundTable):
             accessor=task.accessor,
             created_at=task.created_at,
             request=request,
-            request_bytes=bytes_of([request]),
+            request_bytes=task.request_bytes,
             **_changing(task, written),
         )
         await self._bound.many("add_run_event", written.events)
         return task
 
     async def get(self, task_id: str) -> Task | None:
-        return await self._one("run", task_id)
-
-    async def locked(self, task_id: str) -> Task | None:
-        """Return the task, locked: no other transaction can change it before this one ends."""
-        return await self._one("locked_run", task_id)
-
-    async def _one(self, query: str, task_id: str) -> Task | None:
-        found = await _tasks(await self._bound.fetch(query, id=task_id))
+        found = await _tasks(await self._bound.fetch("run", id=task_id))
         return found[0] if found else None
+
+    async def version(self, task_id: str) -> "Version | None":
+        """Return what is known of a task without its documents, which may be large."""
+        return await self._first(_version, "version_of_run", id=task_id)
 
     async def save(
         self, task: Task, *happened: Status | Outcome, ahead: "TaskRows | None" = None
@@ -147,14 +142,19 @@ class TaskTable(BoundTable):
         """Return the task that waits for an answer to this question."""
         return await self._first(lambda row: str(row["id"]), "asking", question=question_id)
 
-    async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
-        """Return tasks of these tokens that have not ended, locked, and the number of all: at most
-        `limit`, as many as `PAGE_BYTES` allow, but at least one.
+    async def unfinished_of(self, tokens: Sequence[str], limit: int) -> list[tuple[str, int]]:
+        """Return the ids and bytes of tasks of these tokens that have not ended, `limit` at most,
+        the smallest first.
         """
-        named = {"tokens": list(tokens)}
-        count = await self._int("runs", "count_of_unfinished_runs", **named)
-        rows = await self._bound.fetch("sizes_of_unfinished_runs", limit=limit, **named)
-        return await _tasks(await self._by_ids("unfinished_runs", _fitting(rows))), count
+        rows = await self._bound.fetch("sizes_of_unfinished_runs", tokens=list(tokens), limit=limit)
+        return [(row["id"], row["stored_bytes"]) for row in rows]
+
+    async def number_unfinished(self, tokens: Sequence[str]) -> int:
+        return await self._int("runs", "count_of_unfinished_runs", tokens=list(tokens))
+
+    async def unfinished(self, ids: Sequence[str]) -> list[Task]:
+        """Return those of these tasks that have not ended."""
+        return await _tasks(await self._by_ids("unfinished_runs", ids))
 
     async def count(self, wanted: Filter) -> int:
         return await self._int("runs", "count_of_runs", **_filtering(wanted))
@@ -187,6 +187,18 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
     }
 
 
+class Version(NamedTuple):
+    """What is known of a task without its documents."""
+
+    version: int
+    events: int
+    state: TaskState
+
+
+def _version(row: Row) -> Version:
+    return Version(row["version"], row["events"], TaskState(row["state"]))
+
+
 class TaskRows(NamedTuple):
     """The documents of a task and the rows of its new events, in the form that is stored."""
 
@@ -194,6 +206,25 @@ class TaskRows(NamedTuple):
     events: list[dict[str, Any]]
     bytes: int
     event_bytes: int
+
+
+class NewTask(NamedTuple):
+    """A new task, with the rows and the request that it is written with."""
+
+    task: Task
+    rows: TaskRows
+    request: Document
+
+
+async def new_task(task: Task) -> NewTask:
+    """Return what a new task is written with: of a large task that takes time."""
+    return await apart(task.large, _new_task, task)
+
+
+def _new_task(task: Task) -> NewTask:
+    written, request = _written(task, [task.status]), _document(Request, task.request)
+    assert request is not None
+    return NewTask(_counted(task, written, bytes_of([request])), written, request)
 
 
 async def task_rows(task: Task, *happened: Status | Outcome) -> TaskRows:
@@ -205,7 +236,7 @@ def _written(task: Task, happened: Sequence[Status | Outcome]) -> TaskRows:
     documents = {
         "work": _document(Work, task.work),
         "status": _document(Status, task.status),
-        "messages": _document(_Messages, task.messages),
+        "messages": Document([_dumped(Message, one) for one in task.messages]),
         "outcome": _document(Outcome, task.outcome),
     }
     rows: list[dict[str, Any]] = []
@@ -261,14 +292,47 @@ def _adapter(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
 
 
+@cache
+def _items(type_: Any) -> Mapping[str, Any]:
+    """Return the fields of a type that hold any number of items, with the types of these."""
+    hints = get_type_hints(type_)
+    return {name: get_args(one)[0] for name, one in hints.items() if get_args(one)[1:] == (...,)}
+
+
+def _dumped(type_: Any, value: Any) -> Any:
+    """Return a value as it is stored. Many items are turned one by one: see `json_text`."""
+    dump = partial(TypeAdapter.dump_python, mode="json", by_alias=True)
+    many = {name: getattr(value, name) for name in _items(type_)}
+    many = {name: items for name, items in many.items() if len(items) > ITEMS_AT_ONCE}
+    if not many:
+        return dump(_adapter(type_), value)
+    made = dump(_adapter(type_), replace(value, **dict.fromkeys(many, ())))
+    for name, items in many.items():
+        made[name] = [dump(_adapter(_items(type_)[name]), one) for one in items]
+    return made
+
+
+def _validated(type_: Any, made: Any) -> Any:
+    """Return what `_dumped` has turned."""
+    many = {
+        name: made.pop(name) for name in _items(type_) if len(made.get(name, ())) > ITEMS_AT_ONCE
+    }
+    whole = _adapter(type_).validate_python(made)
+    if not many:
+        return whole
+    found = {
+        name: tuple(map(_adapter(_items(type_)[name]).validate_python, items))
+        for name, items in many.items()
+    }
+    return replace(whole, **found)
+
+
 def _document(type_: Any, value: Any) -> Document | None:
-    if value is None:
-        return None
-    return Document(_adapter(type_).dump_python(value, mode="json", by_alias=True))
+    return None if value is None else Document(_dumped(type_, value))
 
 
 def _read(type_: Any, value: Any) -> Any:
-    return None if value is None else _adapter(type_).validate_python(document(value))
+    return None if value is None else _validated(type_, document(value))
 
 
 async def _tasks(rows: Sequence[Row]) -> list[Task]:
@@ -295,7 +359,7 @@ _run = reader(
     request=_stored(Request, "request"),
     work=_stored(Work, "work"),
     status=_stored(Status, "status"),
-    messages=_stored(_Messages, "messages"),
+    messages=lambda row: tuple(_validated(Message, one) for one in document(row["messages"])),
     outcome=_stored(Outcome, "outcome"),
 )
 

@@ -242,7 +242,7 @@ TOLD_BY = {
     "quarantine_memories": {"erasure.py"},
     "forget_memories": {"memories.py"},
     "restore_memory": {"memories.py"},
-    "reinforce_memory": {"memories.py"},
+    "reinforce_memories": {"memories.py"},
     "relabel_memories": {"episodes.py"},
     "undo_memories": {"memories.py"},
     "undo_added_memories": {"memories.py"},

@@ -1,6 +1,7 @@
 """The conformance suite: what a store must do on every engine."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +14,7 @@ from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import Fact, Memory, MemoryType, Status
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.plan import Reinforce
 from recall_server.domain.search.index_entry import Findable
 from recall_server.domain.task import Job, JobState
 from recall_server.storage.index.vector_cache import Floats
@@ -62,6 +64,16 @@ async def test_a_used_key_adds_nothing_and_tells_the_first_answer(store: Store) 
             receipt.request_digest,
         ) == ("ep_1", "job_1", "digest")
         assert await tx.episodes.get("ep_2") is None
+
+
+async def test_a_document_comes_back_as_text(store: Store) -> None:
+    """A large one must not be read on the event loop."""
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await tx.jobs.add("job_1", "extract", {"episode_id": "ep_1"}, NOON)
+        rows = await tx.bound.connection.fetch("SELECT payload FROM operations", {})
+
+    assert json.loads(rows[0]["payload"]) == {"episode_id": "ep_1"}
 
 
 async def test_two_namespaces_may_use_the_same_ids_and_keys(store: Store) -> None:
@@ -122,6 +134,39 @@ async def test_a_memory_is_retired_once_and_keeps_its_history(store: Store) -> N
 
     assert [memory.id for memory in about] == ["mem_2"]
     assert [memory.id for memory in chain] == ["mem_1", "mem_2"]
+
+
+async def test_memories_are_reinforced_together_as_one_after_the_other(store: Store) -> None:
+    """A memory that is said twice counts twice, and lasts as long as any of the two says."""
+    await enter(store, ALICE)
+    day, spans = timedelta(days=1), [Span(start, start + 1) for start in range(5)]
+    cites = [Citation("ep_1", one) for one in spans]
+    expiring = replace(a_memory("mem_2", "Alice lives in Rome."), expires_at=NOON + day)
+    also = replace(expiring, id="mem_3")
+    changes = [
+        Reinforce("mem_1", cites[0], until=NOON),
+        Reinforce("mem_2", cites[1], until=NOON + 3 * day),
+        Reinforce("mem_2", cites[2], counts=False, until=NOON + 2 * day),
+        Reinforce("mem_3", cites[3], until=NOON),
+        Reinforce("mem_3", cites[4], until=None),
+    ]
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(), "key", "digest")
+        for one in (a_memory(), expiring, also):
+            await tx.memories.add(one)
+        await tx.memories.reinforce(changes, NOON)
+        found = await tx.memories.get(["mem_1", "mem_2", "mem_3"])
+        cited = {one: [c.span for c in await tx.memories.citations([one])][1:] for one in found}
+
+    for stale in (Reinforce("mem_0", None), Reinforce("mem_1", None, superseded=True)):
+        for some in ([stale], [changes[0], stale]):
+            with pytest.raises(Stale):
+                async with store.transaction(ALICE) as tx:
+                    await tx.memories.reinforce(some, NOON)
+
+    assert [one.reinforcements for one in found.values()] == [1, 1, 2]
+    assert [one.expires_at for one in found.values()] == [None, NOON + 3 * day, None]
+    assert cited == {"mem_1": spans[:1], "mem_2": spans[1:3], "mem_3": spans[3:]}
 
 
 async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_them(

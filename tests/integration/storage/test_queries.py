@@ -62,6 +62,20 @@ def test_a_query_whose_texts_take_different_parameters_is_refused() -> None:
         parse(text, "sqlite")
 
 
+def test_a_text_may_take_all_rows_where_the_other_takes_them_one_by_one() -> None:
+    """Control: it says so only for the engine whose text does."""
+    text = (
+        f"-- query: q\n-- in: sqlite\nSELECT :a {TENANT}\n"
+        f"-- in: postgres\nSELECT :all_rows {TENANT}\n"
+    )
+
+    assert [parse(text, "sqlite")[0].takes_all, parse(text, "postgres")[0].takes_all] == [
+        False,
+        True,
+    ]
+    assert parse(text, "postgres")[0].parameters == {"a", "namespace"}
+
+
 def test_a_query_without_namespace_must_say_why() -> None:
     with pytest.raises(ValueError, match="must take :namespace"):
         parse("-- query: q\nSELECT 1\n", "sqlite")

@@ -30,7 +30,7 @@ from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import PUSH
-from recall_server.storage.tables.tasks import CONFIGS_MAX, PushConfig
+from recall_server.storage.tables.tasks import CONFIGS_MAX, PushConfig, new_task
 from recall_server.worker import FAILURES_MAX, Lane, Worker
 from tests.support.models import Reply
 from tests.support.receivers import OK, Receiver
@@ -66,16 +66,17 @@ class Desk:
         """Store the task, with its first event."""
         status = Status(TaskState.SUBMITTED, NOON)
         request = Request(Mode.INGEST, "life")
+        task = Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status)
         async with self.store.transaction(namespace) as tx:
             await tx.access.add_token(
                 TokenInfo(f"acc_{namespace}", namespace, NOON), f"hash of {namespace}"
             )
-            await tx.tasks.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
+            await tx.tasks.add(await new_task(task))
 
     async def happen(self, state: TaskState = TaskState.WORKING, *, fail: bool = False) -> None:
         """Store one more event; `fail` rolls it back."""
         async with self.store.transaction(ALICE) as tx:
-            task = await tx.tasks.locked(TASK)
+            task = await tx.tasks.get(TASK)
             assert task is not None
             status = Status(state, self.clock())
             await tx.tasks.save(replace(task, status=status), status)
