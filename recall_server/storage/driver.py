@@ -1,6 +1,8 @@
 """The port that an engine must fill, and what both engines share."""
 
 import asyncio
+import json
+import re
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -30,12 +32,13 @@ from typing import (
     get_type_hints,
 )
 
+from pydantic_core import from_json, to_json
+
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import QueryTimeout, RecallError
 from recall_server.domain.memory import Fact
 from recall_server.domain.permissions import Bearer
-from recall_server.storage import json_text
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -46,6 +49,17 @@ Row = Mapping[str, Any]
 Params = Mapping[str, Any]
 Failure = type[Exception]
 Statement = tuple[str, Params]
+
+# A large document is written and read a part at a time: one call for all of it would keep the
+# interpreter from every other thread, and so from the event loop. So many items are written at
+# once, and a document of so many characters is read at once, which takes a millisecond or two.
+ITEMS_AT_ONCE = 100
+CHARS_AT_ONCE = 131_072
+# A document has lists of items in it, or is one.
+_LEVELS = 2
+
+_SEPARATORS = re.compile(r"[\s,:]*")
+_DECODER = json.JSONDecoder()
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -101,7 +115,7 @@ class Document:
     @cached_property
     def text(self) -> str:
         """The JSON text, made once, since the same document may go into several rows."""
-        return json_text.written(self.value)
+        return _written(self.value)
 
     def __getstate__(self) -> dict[str, str]:
         return {"text": self.text}
@@ -271,7 +285,59 @@ def moment_or_none(value: Any) -> datetime | None:
 
 
 def document(value: Any) -> Any:
-    return json_text.read(value) if isinstance(value, str) else value
+    """Return the document of a text that a database has checked, or what a driver has read."""
+    if not isinstance(value, str):
+        return value
+    if len(value) <= CHARS_AT_ONCE:
+        return from_json(value)
+    return _read(value, _after(value, 0), _LEVELS)[0]
+
+
+def _written(value: Any) -> str:
+    """Return a document as text."""
+    if isinstance(value, list | tuple) and len(value) > ITEMS_AT_ONCE:
+        starts = range(0, len(value), ITEMS_AT_ONCE)
+        parts = (to_json(value[at : at + ITEMS_AT_ONCE])[1:-1].decode() for at in starts)
+        return f"[{','.join(parts)}]"
+    if isinstance(value, dict) and any(map(_is_long, value.values())):
+        named = (f"{to_json(str(name)).decode()}:{_written(one)}" for name, one in value.items())
+        return f"{{{','.join(named)}}}"
+    return to_json(value).decode()
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > ITEMS_AT_ONCE
+
+
+def _read(text: str, at: int, levels: int) -> tuple[Any, int]:
+    """Return the value that begins at a place, and the place after it."""
+    if not levels or text[at] not in "[{":
+        return _DECODER.raw_decode(text, at)
+    return (_items if text[at] == "[" else _members)(text, _after(text, at + 1), levels - 1)
+
+
+def _items(text: str, at: int, levels: int) -> tuple[list[Any], int]:
+    found = []
+    while text[at] != "]":
+        item, at = _read(text, at, levels)
+        found.append(item)
+        at = _after(text, at)
+    return found, at + 1
+
+
+def _members(text: str, at: int, levels: int) -> tuple[dict[str, Any], int]:
+    found = {}
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        found[name], at = _read(text, _after(text, at), levels)
+        at = _after(text, at)
+    return found, at + 1
+
+
+def _after(text: str, at: int) -> int:
+    """Return the place of the next value, name or bracket."""
+    match = _SEPARATORS.match(text, at)
+    return match.end() if match else at
 
 
 def reader(kind: Callable[..., T], **given: str | Callable[[Row], Any]) -> Callable[[Row], T]:

@@ -26,6 +26,7 @@ from recall_server.domain.task import (
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import ANY, BoundTable
 from recall_server.storage.driver import (
+    ITEMS_AT_ONCE,
     Document,
     Row,
     apart,
@@ -35,7 +36,6 @@ from recall_server.storage.driver import (
     reader,
     registered_by,
 )
-from recall_server.storage.json_text import ITEMS_AT_ONCE
 from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
 
@@ -300,7 +300,7 @@ def _items(type_: Any) -> Mapping[str, Any]:
 
 
 def _dumped(type_: Any, value: Any) -> Any:
-    """Return a value as it is stored. Many items are turned one by one: see `json_text`."""
+    """Return a value as it is stored. Many items are turned one by one: see `ITEMS_AT_ONCE`."""
     dump = partial(TypeAdapter.dump_python, mode="json", by_alias=True)
     many = {name: getattr(value, name) for name in _items(type_)}
     many = {name: items for name, items in many.items() if len(items) > ITEMS_AT_ONCE}

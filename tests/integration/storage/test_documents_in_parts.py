@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from recall_server.domain.task import Outcome
-from recall_server.storage import json_text
-from recall_server.storage.driver import Document
+from recall_server.storage import driver
+from recall_server.storage.driver import Document, document
 from recall_server.storage.tables import tasks
 from tests.support.counted import calls
 from tests.support.rows import a_memory
@@ -27,24 +27,24 @@ NUMBERS = {"created": [{"id": n, "of": [1, {}, []]} for n in range(900)], "a": '
 def test_what_is_written_and_read_in_parts_is_the_same(value: Any) -> None:
     """Control: so it is at once. PostgreSQL puts blanks between the parts."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(json_text, "ITEMS_AT_ONCE", 1)
-        patched.setattr(json_text, "CHARS_AT_ONCE", 0)
-        text = json_text.written(value)
-        assert json_text.read(text) == value
-        assert json_text.read(json.dumps(value, indent=1)) == value
+        patched.setattr(driver, "ITEMS_AT_ONCE", 1)
+        patched.setattr(driver, "CHARS_AT_ONCE", 0)
+        text = Document(value).text
+        assert document(text) == value
+        assert document(json.dumps(value, indent=1)) == value
 
     assert text == to_json(value).decode()
-    assert json_text.read(text) == value
+    assert document(text) == value
 
 
 def test_no_call_reads_all_items_of_a_large_document() -> None:
     """Control: a small one is read at once."""
-    text = json_text.written({**NUMBERS, "long": "x" * json_text.CHARS_AT_ONCE})
+    text = Document({**NUMBERS, "long": "x" * driver.CHARS_AT_ONCE}).text
     with calls() as many:
-        found = json_text.read(text)
-    short = json_text.written(NUMBERS)
+        found = document(text)
+    short = Document(NUMBERS).text
     with calls() as few:
-        json_text.read(short)
+        document(short)
 
     assert found["created"] == NUMBERS["created"]
     assert many.count > len(NUMBERS["created"])
@@ -56,7 +56,7 @@ def test_no_call_turns_all_memories_of_a_task() -> None:
     memory = a_memory()
     small, large = (
         Outcome(created=tuple(replace(memory, id=f"mem_{n}") for n in range(many)))
-        for many in (2, json_text.ITEMS_AT_ONCE + 1)
+        for many in (2, driver.ITEMS_AT_ONCE + 1)
     )
     counts = []
     for one in (large, small, large):  # the first makes what turns them
@@ -66,4 +66,4 @@ def test_no_call_turns_all_memories_of_a_task() -> None:
             assert tasks._read(Outcome, stored.text) == one
         counts.append(called.count)
 
-    assert counts[1] < json_text.ITEMS_AT_ONCE < counts[2]
+    assert counts[1] < driver.ITEMS_AT_ONCE < counts[2]
