@@ -12,7 +12,7 @@ from recall_server import factories, shipped
 from recall_server.application import Application, Services
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Compute, Runtime
+from recall_server.domain.context import Compute, Runtime, in_thread
 from recall_server.domain.erasure import Digests
 from recall_server.domain.extraction import Extractor, Judge, Merger
 from recall_server.domain.fairness import FairSemaphore
@@ -92,8 +92,8 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
     erasure_limits: Limits = DEFAULT_LIMITS,
     restored: bool = False,
     migrating: bool = True,
-    compute: Compute = asyncio.to_thread,
-    compute_merges: Compute = asyncio.to_thread,
+    compute: Compute = in_thread,
+    compute_merges: Compute = in_thread,
 ) -> AsyncIterator[Application]:
     """Open the database and build everything on it. Without `migrating`, only an empty database is
     migrated. A database that lacks recorded erasures is refused, unless it is known to be

@@ -1,7 +1,7 @@
 """The caller on whose behalf a service acts, and the process in which it acts."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -44,8 +44,17 @@ class Compute(Protocol):
     but its arguments. These and its result can be pickled.
     """
 
-    async def __call__(self, function: Callable[..., T], /, *given: Any) -> T:
-        """Return `function(*given)`, or raise what it raises."""
+    async def __call__(
+        self, function: Callable[..., T], /, *given: Any, owner: Hashable = None
+    ) -> T:
+        """Return `function(*given)`, or raise what it raises. What is computed for one owner waits
+        for what came before of the same, and takes turns with that of others.
+        """
+
+
+async def in_thread(function: Callable[..., T], /, *given: Any, owner: Hashable = None) -> T:  # noqa: ARG001
+    """See `Compute`: in one of the threads of this process."""
+    return await asyncio.to_thread(function, *given)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Runtime:
     wake: Callable[[], None]
     lease: timedelta
     wake_pushes: Callable[[], None] = lambda: None
-    compute: Compute = asyncio.to_thread
+    compute: Compute = in_thread
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now(), self.random_bytes(10))

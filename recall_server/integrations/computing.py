@@ -15,13 +15,14 @@ import pickle
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, BinaryIO, TypeVar
 
 import structlog
 
 from recall_server.domain.context import Compute
+from recall_server.domain.fairness import FairSemaphore
 
 log = structlog.get_logger()
 
@@ -52,21 +53,24 @@ async def computing_process(niceness: int = NICENESS) -> AsyncIterator[Compute]:
 
 
 class _Computing:
-    """Computes one function at a time, in the order of the calls."""
+    """Computes one function at a time. Owners take turns, and so do functions without one."""
 
     def __init__(self, niceness: int) -> None:
         self._niceness = niceness
         self._process: Process | None = None
-        self._turn = asyncio.Lock()
+        self._turns = FairSemaphore(1)
 
-    async def compute(self, function: Callable[..., T], /, *given: Any) -> T:
+    async def compute(
+        self, function: Callable[..., T], /, *given: Any, owner: Hashable = None
+    ) -> T:
         """See `Compute`. What the process cannot compute, a thread computes, and raises its error
         here. Raises `TimeoutError` after `COMPUTE_S`, as others are waiting, and `MemoryError` if
         the process is lost each time that it computes this.
         """
-        asked = pickle.dumps((function, given))
+        whose = function if owner is None else owner
+        answering = self._answer(pickle.dumps((function, given)), whose)
         # Without the shield, a cancelled caller would leave its answer to the next one.
-        answer = await asyncio.shield(asyncio.ensure_future(self._answer(asked)))
+        answer = await asyncio.shield(asyncio.ensure_future(answering))
         if not answer:
             return await asyncio.to_thread(function, *given)
         # Our own process has written it.
@@ -78,12 +82,12 @@ class _Computing:
         return result
 
     async def close(self) -> None:
-        async with self._turn:
+        async with self._turns.slot(None):
             await self._end()
 
-    async def _answer(self, asked: bytes) -> bytes:
+    async def _answer(self, asked: bytes, whose: Hashable) -> bytes:
         """Return the pickled result; nothing if the process has none."""
-        async with self._turn:
+        async with self._turns.slot(whose):
             try:
                 for _ in range(ATTEMPTS):
                     self._process = self._process or await _started(self._niceness)

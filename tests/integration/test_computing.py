@@ -21,6 +21,7 @@ from recall_server.integrations import computing
 from recall_server.integrations.computing import NICENESS, NICENESS_OF_MERGES, computing_process
 from recall_server.integrations.rules import RulesExtractor
 from recall_server.services.memory.episodes import prepare, prepared
+from tests.support.audit import ALICE
 from tests.support.processes import Server, calling, new_token
 
 ENDED_S = 30.0
@@ -70,6 +71,24 @@ async def test_a_caller_that_gives_up_leaves_its_answer_to_nobody(compute: Compu
     given_up.cancel()
 
     assert await compute(int, "3") == 3
+
+
+async def test_what_is_computed_for_one_owner_does_not_wait_for_all_of_another(
+    compute: Compute,
+) -> None:
+    """Control: what is computed for the same owner comes in the order of the calls."""
+    order: list[str] = []
+
+    async def computed(name: str, owner: str) -> None:
+        await compute(len, name, owner=owner)
+        order.append(name)
+
+    await asyncio.gather(
+        *(computed(name, "loud") for name in ("first", "second", "third", "fourth")),
+        computed("theirs", "quiet"),
+    )
+
+    assert order == ["first", "theirs", "second", "third", "fourth"]
 
 
 async def test_a_function_is_computed_although_the_process_was_killed(compute: Compute) -> None:
@@ -130,7 +149,7 @@ async def test_a_text_is_prepared_there_as_here(compute: Compute) -> None:
     now = datetime(2026, 3, 1, tzinfo=UTC)
     episode = Episode("ep_1", LONG, "general", now, now, "digest", "job_1")
 
-    there, words = await prepared(episode, compute)
+    there, words = await prepared(episode, compute, ALICE)
 
     here, expected = prepare(episode)
     assert there == here

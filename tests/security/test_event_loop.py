@@ -92,7 +92,9 @@ class Reading:
     def __init__(self) -> None:
         self.is_measured = False
 
-    async def compute(self, function: Callable[..., Any], /, *given: Any) -> Any:
+    async def compute(
+        self, function: Callable[..., Any], /, *given: Any, owner: object = None
+    ) -> Any:
         if self.is_measured:
             return await asyncio.to_thread(function, *given)
         if (function, *given) not in READ:

@@ -4,7 +4,6 @@ as untrusted input. A merged text may neither lose nor make up a number, a name,
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import secrets
@@ -24,7 +23,7 @@ from pydantic import (
     ValidationError,
 )
 
-from recall_server.domain.context import Compute
+from recall_server.domain.context import Compute, in_thread
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import ModelAnswerInvalid
 from recall_server.domain.extraction import (
@@ -238,9 +237,7 @@ class ModelMerger(ModelRole, Merger):
 
     role = "merge"
 
-    def __init__(
-        self, api: ModelApi, *, prompt: Prompt, compute: Compute = asyncio.to_thread
-    ) -> None:
+    def __init__(self, api: ModelApi, *, prompt: Prompt, compute: Compute = in_thread) -> None:
         super().__init__(api, prompt=prompt)
         self._compute = compute
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from functools import cache
 
-from recall_server.domain.context import Compute
+from recall_server.domain.context import Compute, in_thread
 from recall_server.domain.extraction import Candidate, Extraction, Extractor, Passage
 
 NAME = "rules/2"
@@ -26,7 +26,7 @@ _Read = Callable[[Passage], tuple[tuple[Candidate, ...], str | None]]
 class RulesExtractor(Extractor):
     """Keeps what is plainly stated, by tables of cues: no network, no model, no state."""
 
-    def __init__(self, compute: Compute = asyncio.to_thread) -> None:
+    def __init__(self, compute: Compute = in_thread) -> None:
         self._compute = compute
 
     @property

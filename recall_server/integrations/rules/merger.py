@@ -6,7 +6,6 @@ itself if two texts say the same differently, and never loses what only one of t
 
 from __future__ import annotations
 
-import asyncio
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple, TypeVar
 
-from recall_server.domain.context import Compute
+from recall_server.domain.context import Compute, in_thread
 from recall_server.domain.extraction import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.similarity import negations
@@ -43,7 +42,7 @@ class RulesMerger(Merger):
     name = NAME
     call_tokens_max = 0
 
-    def __init__(self, compute: Compute = asyncio.to_thread) -> None:
+    def __init__(self, compute: Compute = in_thread) -> None:
         self._compute = compute
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:

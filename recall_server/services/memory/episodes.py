@@ -330,14 +330,16 @@ def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Uttera
     return checked
 
 
-async def conversation(text: str, now: datetime, compute: Compute) -> tuple[Utterance, ...]:
+async def conversation(
+    text: str, now: datetime, compute: Compute, owner: Namespace
+) -> tuple[Utterance, ...]:
     """Return the utterances of a conversation that is written as JSON; none for any other text. A
     time that cannot be read, or is in the future, is left out.
     """
     if not text.lstrip().startswith(("{", "[")):
         return ()
     if len(text) > INLINE_CHARS_MAX:
-        return await compute(_conversation, text, now)
+        return await compute(_conversation, text, now, owner=owner)
     return _conversation(text, now)
 
 
@@ -367,10 +369,12 @@ def last_said_at(said: Iterable[Utterance]) -> datetime | None:
     return max((one.said_at for one in said if one.said_at), default=None)
 
 
-async def prepared(episode: Episode, compute: Compute) -> tuple[Episode, Postings]:
+async def prepared(
+    episode: Episode, compute: Compute, owner: Namespace
+) -> tuple[Episode, Postings]:
     """Return the episode with its turns, and the postings of the passages that are not hidden."""
     if len(episode.text) > INLINE_CHARS_MAX:
-        return await compute(prepare, episode)
+        return await compute(prepare, episode, owner=owner)
     return prepare(episode)
 
 

@@ -225,7 +225,9 @@ class Ingest:
         # would confirm a guessed secret.
         submission = self._checked(submission)
         if submission.kept_as is None:
-            said = await conversation(submission.text, self.runtime.now(), self.runtime.compute)
+            said = await conversation(
+                submission.text, self.runtime.now(), self.runtime.compute, context.namespace
+            )
             submission = replace(submission, text="", utterances=said) if said else submission
         submission = await self._redacted(context, submission)
         source = submission.source
@@ -234,7 +236,9 @@ class Ingest:
         source = replace(source, agent_id=agent)
         submission = replace(submission, source=source, container=name)
         context.entry.details |= text_details(submission.topic, name, source)
-        episode, words = await prepared(self._episode(submission), self.runtime.compute)
+        episode, words = await prepared(
+            self._episode(submission), self.runtime.compute, context.namespace
+        )
         refuse_fragments(words, self.text_passages_max)
         return submission, episode, words
 

@@ -144,7 +144,7 @@ class Consolidate:
         """
         request = self._checked(request)
         now = self.runtime.now()
-        if said := await conversation(request.text, now, self.runtime.compute):
+        if said := await conversation(request.text, now, self.runtime.compute, context.namespace):
             request = replace(request, text="", utterances=said)
         request = await self._redacted(request, context.entry)
         request = request.limited_to(context.scope)
@@ -165,7 +165,7 @@ class Consolidate:
             status=Status(TaskState.SUBMITTED, now),
             messages=(await self.redaction.message(sent, context.entry),) if sent else (),
         )
-        text = await task_text(task, self.runtime.compute)
+        text = await task_text(task, self.runtime.compute, context.namespace)
         if text is not None:
             refuse_fragments(text.words, self.text_passages_max)
         task = await self._add(context, task, text, also)
@@ -260,7 +260,7 @@ class Consolidate:
             return
         record.caused_by = task.accessor
         try:
-            text = text or await task_text(task, self.runtime.compute)
+            text = text or await task_text(task, self.runtime.compute, job.namespace)
             task = await self._propose(task, text, job)
             text = text and await self._embed(task, text)
             task = await self._settle(task, text, job, record)

@@ -112,7 +112,7 @@ class Merging:
             pages.append(await asyncio.to_thread(_page, memories, vectors, witnesses, aliases))
         if len(pages) <= 1:
             return await asyncio.to_thread(_grouped, pages, threshold)
-        return await self.compute(_grouped, pages, threshold)
+        return await self.compute(_grouped, pages, threshold, owner=namespace)
 
 
 class _Compared(NamedTuple):

@@ -43,7 +43,7 @@ class Text:
     vectors: Mapping[Texts, Floats] = field(default_factory=dict)
 
 
-async def task_text(task: Task, compute: Compute) -> Text | None:
+async def task_text(task: Task, compute: Compute, owner: Namespace) -> Text | None:
     """Return the prepared text; None if the task has none."""
     request, work = task.request, task.work
     if not request.text:
@@ -61,7 +61,7 @@ async def task_text(task: Task, compute: Compute) -> Text | None:
         container=request.container,
         expires_at=request.text_expires_at,
     )
-    return Text(*await episodes.prepared(episode, compute))
+    return Text(*await episodes.prepared(episode, compute, owner))
 
 
 class TaskCache:
