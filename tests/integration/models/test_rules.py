@@ -62,6 +62,18 @@ The car insurance must be renewed before 1 February 2027.
   fact | The car insurance must be renewed before 1 February 2027.
 I speak German and a bit of Polish.
   fact | The user speaks German and a bit of Polish. | user, speaks, German
+Ich bin 1,84 m groß.
+  fact | Nutzer: Ich bin 1,84 m groß.
+Mein Bruder heiratet im August in Wien.
+  fact | Nutzer: Mein Bruder heiratet im August in Wien.
+No tolero la lactosa.
+  fact | Usuario: No tolero la lactosa.
+Je ne peux pas le vendredi.
+  fact | Utilisateur: Je ne peux pas le vendredi.
+wifi密码是summer22。
+  fact | 用户：wifi密码是summer22。
+牛乳が飲めません。
+  fact | ユーザー：牛乳が飲めません。
 # A text that is handed over is nobody's statement; what is said beside it is.
 User: I live in Linz. Can you check the spelling of this?\\n\\nI work at Acme.
   fact | The user lives in Linz. | user, lives_in, Linz
