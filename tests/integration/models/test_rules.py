@@ -52,6 +52,15 @@ My wife's allergic to shellfish.
   fact | The user's wife's allergic to shellfish. | user's wife, allergic_to, shellfish
 I take 10 mg of ramipril daily now.
   fact | The user takes 10 mg of ramipril daily now.
+I can't have gluten and I'm intolerant to lactose.
+  fact | The user can't have gluten.
+  fact | The user is intolerant to lactose. | user, allergic_to, lactose
+I don't drink.
+  fact | The user doesn't drink.
+I'm coeliac and colour blind.
+  fact | The user is coeliac and colour blind. | user, diet, coeliac
+I keep my passport in the top drawer.
+  fact | The user keeps their passport in the top drawer.
 Red wine gives me migraines.
   fact | Red wine gives the user migraines.
 Meine Blutgruppe ist A positiv.
@@ -1522,6 +1531,7 @@ My email is a@b.example, no sorry, dana@b.example.
     "用户：帮我翻译以下内容：\n我住在杭州。",
     "Book a table for two at Nino's on Friday at 8.",
     "My doctor is great.",
+    "I can't have another one.",
     "It must be lovely in May.",
     '```python\nlives_in = "I live in Paris"\n```',
 ]
