@@ -546,6 +546,7 @@ class Token(Whoami):
     uses_left: int | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    not_before: datetime | None = None
 
 
 class NewToken(Token):
