@@ -3,7 +3,7 @@ decision. `recall changes`, `undo`, `recheck` and `rebuild`: list what changed i
 namespace, undo it, and derive all of it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
@@ -34,6 +34,9 @@ from recall_server.domain.screening import Held
 from recall_server.domain.text.cleaning import visible
 from recall_server.services.memory.derivation import NAMED_MAX
 from recall_server.services.tasks.reviews import SUSPECTS_MAX, Verdict
+
+# Of so many memories does `undo --dry-run` show the words.
+AFFECTED_MAX = 50
 
 reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
@@ -242,6 +245,7 @@ def changes(page: Json) -> None:
             "operation": one["operation"],
             "what": ", ".join(f"{count} {kind}" for kind, count in one["counts"].items()),
             "": "undone" if one["undone"] else "",
+            "words": one["words"],
             "decided": "; ".join(map(decided, one["decisions"])),
         }
         for one in page["changes"]
@@ -274,9 +278,22 @@ def undo(done: Json, *, change_id: Annotated[str, typer.Argument(metavar="CHANGE
     for one in done["undone"]:
         echo(f"{undid} {one}")
     echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
+    for line in _affected(done) if done["dry_run"] else ():
+        echo(line)
     echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
     if done["change_id"] is not None:
         echo(f"To have it again, undo {done['change_id']}.")
+
+
+def _affected(done: Json) -> Iterator[str]:
+    """Return the memories that an undo would change, with how they begin if that can be read."""
+    every = [("forgotten", one) for one in done["forgotten_ids"]]
+    every += [("as before", one) for one in done["memory_ids"]]
+    for becomes, one in every[:AFFECTED_MAX]:
+        words = done["words"].get(one) or ""
+        yield f"  {becomes}  {one}  {visible(words, lines=False)}".rstrip()
+    if len(every) > AFFECTED_MAX:
+        yield f"  and {len(every) - AFFECTED_MAX} more"
 
 
 @with_application

@@ -66,7 +66,7 @@ async def test_what_refuses_all_tokens_is_told_to_a_token_without_limits_only(
     old = (await running.issued("alice", manages(IN_PUBLIC)))[1].accessor
     clock.pass_(timedelta(minutes=1))
     services = running.application.services
-    name = owner and namespace(owner)
+    name = namespace(owner) if owner else None
     entry = services.audit.begin(name, "tokens_not_before", "cli", None) if name else None
     at = await services.access.not_before(name, None, entry=entry)
     told = {}
