@@ -370,6 +370,7 @@ def whoami(one: Caller) -> Json:
 
 
 def token(one: TokenInfo) -> Json:
+    """Return a token. `not_before`: it is refused, since it was made before this moment."""
     return {
         "accessor": one.accessor,
         "namespace": one.namespace,
@@ -381,6 +382,7 @@ def token(one: TokenInfo) -> Json:
         "uses_left": one.uses_left,
         "last_used_at": moment(one.last_used_at),
         "revoked_at": moment(one.revoked_at),
+        "not_before": moment(one.not_before) if one.too_old else None,
     }
 
 

@@ -26,7 +26,6 @@ from recall_server.cli.shared import (
     existing,
     fail,
     in_application,
-    listed,
     observed,
     print_table,
     warn_of_readers,
@@ -145,8 +144,13 @@ async def list_tokens(built: Application, name: AnyName = None) -> Answer:
     found = await built.services.access.tokens(name)
     if name is not None:
         await observed(built, name, operations.access.list_tokens, tokens=len(found))
-    shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
-    return listed([presenters.token(info) for info in found], "No tokens yet.", shown)
+    rows = [presenters.token(info) for info in found]
+    names = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
+    shown = [{**{one: row[one] for one in names}, "refused": _too_old(row)} for row in rows]
+    if not any(one["refused"] for one in shown):
+        for one in shown:
+            del one["refused"]
+    return Answer(rows, partial(print_table, shown, "No tokens yet."))
 
 
 @tokens.command()
@@ -159,8 +163,15 @@ async def show(built: Application, accessor: Accessor) -> Answer:
     context.entry.ids.append(accessor)
     await services.audit.write(context.entry)
     row = presenters.token(info)
-    lines = [f"{key.replace('_', ' '):14}{cell(value)}" for key, value in row.items()]
+    shown = {key: value for key, value in row.items() if key != "not_before"}
+    shown |= {"refused": _too_old(row)}
+    lines = [f"{key.replace('_', ' '):14}{cell(value)}" for key, value in shown.items()]
     return Answer(row, partial(typer.echo, "\n".join(lines)))
+
+
+def _too_old(row: Json) -> str:
+    """Return why a token is refused that is neither revoked nor expired; nothing for another."""
+    return f"made before {row['not_before']}" if row["not_before"] else ""
 
 
 @tokens.command()

@@ -1,16 +1,19 @@
 """All commands by name."""
 
 import asyncio
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from recall_server import __version__, doctor, telemetry
 from recall_server.api import operations
@@ -22,6 +25,7 @@ from recall_server.cli.shared import (
     Create,
     Db,
     answering,
+    as_given,
     echo,
     existing_settings,
     fail,
@@ -36,6 +40,7 @@ from recall_server.cli.shared import (
 from recall_server.cli.target import NamespaceFirst, Target, TokenFile, Url, named_server, on_target
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
+from recall_server.domain.text.cleaning import validator_message
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.local import PROGRAM, clients
 from recall_server.local.clients import CLIENTS, Client
@@ -48,7 +53,7 @@ def doctor_(db: Db = None) -> Answer:
     """List every unsafe setting, file mode and privilege; exit with 1 if a server would
     not start.
     """
-    findings = asyncio.run(_examined(existing_settings(db)))
+    findings = asyncio.run(_examined(existing_settings(db), db))
 
     def said() -> None:
         for one in findings:
@@ -57,7 +62,7 @@ def doctor_(db: Db = None) -> Answer:
     return Answer([asdict(one) for one in findings], said, int(bool(doctor.fails(findings))))
 
 
-async def _examined(chosen: Settings) -> list[Finding]:
+async def _examined(chosen: Settings, db: str | None) -> list[Finding]:
     try:
         async with open_application(chosen, migrating=False) as built:
             of_each = [
@@ -69,11 +74,30 @@ async def _examined(chosen: Settings) -> list[Finding]:
             ]
             return [*await doctor.examine(built), *of_each]
     except RecallError as error:
-        return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]
+        message = as_given(error.message, db)
+        return [Finding("opening", Level.FAIL, f"{message} [{error.code}]")]
+
+
+class Commands(TyperGroup):
+    """All commands. A value that is no choice is told with the choice that is nearest to it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _of_choice(validator_message(error.message))
+            raise
+
+
+def _of_choice(message: str) -> str:
+    given, listed_, choices = message.partition(" is not one of ")
+    named = get_close_matches(given.strip("'"), re.findall(r"'([^']+)'", choices), 1)
+    return f"{message} Did you mean {named[0]!r}?" if listed_ and named else message
 
 
 app = typer.Typer(
     name="recall",
+    cls=Commands,
     help="A memory server for AI agents, with an audit log, export and erasure for its operator.",
     no_args_is_help=True,
     context_settings=light.HELP,
@@ -115,7 +139,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     if until_unused and "extractor" not in chosen.model_fields_set:
         # A key of a model in the environment belongs to the client: nobody said to use it here.
         chosen = chosen.model_copy(update={"extractor": "rules"})
-    run(serve(chosen, _announce, until_unused=until_unused))
+    run(serve(chosen, _announce, until_unused=until_unused), db)
 
 
 def _serve_reloading(chosen: Settings, *, until_unused: bool) -> None:
@@ -152,10 +176,10 @@ def worker(once: Annotated[bool, typer.Option("--once/--loop")] = False, db: Db 
 
     chosen = existing_settings(db)
     if once:
-        ran = run(work_once(chosen))
+        ran = run(work_once(chosen), db)
         echo("1 job was run." if ran == 1 else f"{ran} jobs were run.")
     else:
-        run(work(chosen))
+        run(work(chosen), db)
 
 
 @answering

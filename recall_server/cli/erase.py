@@ -1,6 +1,6 @@
 """`recall erase` and its relatives: allow again, holds, purge a source, verify receipts."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -39,7 +39,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory
 from recall_server.integrations.keys import Jwk, verified
 from recall_server.services.erasure import Erased
-from recall_server.services.erasure.leak_scan import Scan, scan
+from recall_server.services.erasure.leak_scan import WINDOW, Scan, Trace, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.erasure.purge_source import BadSource
 
@@ -267,8 +267,8 @@ async def verify_erasure(
 
 
 def _print_scan(found: Scan) -> None:
-    for place in found.places:
-        typer.echo(f"{place.where}: canary {place.word + 1}, {place.form}, at byte {place.at}")
+    for line in _places(found.places):
+        typer.echo(line)
     for name in found.unreadable:
         typer.echo(f"{name}: not read", err=True)
     if any(place.form == "fragment" for place in found.places):
@@ -279,6 +279,23 @@ def _print_scan(found: Scan) -> None:
         )
     said = "found" if found.places else "nothing found"
     typer.echo(f"{found.files} files, {found.rows} rows, {found.bytes} bytes read: {said}.")
+
+
+def _places(found: Sequence[Trace]) -> Iterator[str]:
+    """Return a line for each place: matches of a form whose bytes touch are one."""
+    kinds: dict[tuple[str, int, str], list[int]] = {}
+    for one in found:
+        kinds.setdefault((one.where, one.word, one.form), []).append(one.at)
+    for (where, word, form), starts in kinds.items():
+        pieces: list[list[int]] = []
+        for at in sorted(starts):
+            if pieces and at - pieces[-1][1] <= WINDOW:
+                pieces[-1][1] = at
+            else:
+                pieces.append([at, at])
+        for first, last in pieces:
+            at_ = f"at byte {first}" if first == last else f"at bytes {first} to {last}"
+            yield f"{where}: canary {word + 1}, {form}, {at_}"
 
 
 app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)

@@ -82,11 +82,11 @@ def migrate(
     chosen = existing_settings(db)
     copy = None
     if check or dry_run:
-        found = run(_tried(chosen, dry_run=dry_run))
+        found = run(_tried(chosen, dry_run=dry_run), db)
     else:
-        found, copy = run(_migrated(chosen, backup=not no_backup))
+        found, copy = run(_migrated(chosen, backup=not no_backup), db)
     steps, breaking = found.names, found.breaking
-    spread = run(_distributed(chosen)) if distribute else []
+    spread = run(_distributed(chosen), db) if distribute else []
 
     def said() -> None:
         done = "Would be applied" if check else "Can be applied" if dry_run else "Applied"
@@ -169,7 +169,7 @@ def backup(target: Annotated[Path, typer.Argument(metavar="FILE")], db: Db = Non
         fail("A backup is a file of its own. Name one.")
     unused(target)
     if isinstance(chosen.database, str):
-        command = run(_dump(chosen, target))
+        command = run(_dump(chosen, target), db)
         data: dict[str, Any] = {"command": command}
         print_it = partial(typer.echo, shlex.join(command))
     else:
@@ -238,7 +238,7 @@ def restore_backup(
     path = chosen.database
     if file is not None and isinstance(path, str):
         fail("Restore PostgreSQL with pg_restore, and then run this without FILE.")
-    old, again = run(_restored(chosen, file))
+    old, again = run(_restored(chosen, file), db)
 
     def said() -> None:
         for one in again:
@@ -346,11 +346,12 @@ def _summary(embedded: int, dropped: int) -> str:
 
 
 @answering
-def export_(
+def export_(  # noqa: PLR0917  # options, each by its name
     name: Annotated[Namespace | None, typer.Argument()] = None,
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, show_default="standard output")
     ] = None,
+    force: bool = False,
     subject: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     schema: bool = False,
     db: Db = None,
@@ -359,7 +360,8 @@ def export_(
 
     Args:
         name: The namespace.
-        out: The file to write.
+        out: A new file, for its owner alone.
+        force: Replace the file of --out, once the new one is complete.
         subject: Only what concerns this person.
         schema: Print the JSON Schema of the lines.
     """
@@ -368,6 +370,8 @@ def export_(
         return
     if name is None:
         fail("Name the namespace: recall export NAMESPACE.")
+    if not force:
+        unused(out, " --force replaces it.")
 
     async def act(built: Application) -> None:
         context = begin(built, name, operations.contents.export_namespace)

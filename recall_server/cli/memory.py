@@ -43,11 +43,16 @@ ASKED_MAX = 5
 def _words(text: str) -> str:
     """Return a text as it was given; for `-` that of standard input."""
     if text != "-":
+        if not text.strip():
+            fail("TEXT is empty. Give the words, or - to read standard input.", "EMPTY_TEXT")
         return text
     try:
-        return sys.stdin.buffer.read().decode()
+        read = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
         fail("Standard input is not UTF-8. Convert the text first.", "INVALID_TEXT")
+    if not read.strip():
+        fail("TEXT is -, and standard input is empty. Send the words there.", "EMPTY_TEXT")
+    return read
 
 
 def _said_at(value: str) -> str:

@@ -3,6 +3,7 @@ decision. `recall changes`, `undo`, `recheck` and `rebuild`: list what changed i
 namespace, undo it, and derive all of it again.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
@@ -32,7 +33,10 @@ from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.screening import Held
 from recall_server.domain.text.cleaning import visible
 from recall_server.services.memory.derivation import NAMED_MAX
-from recall_server.services.tasks.reviews import SUSPECTS_MAX
+from recall_server.services.tasks.reviews import SUSPECTS_MAX, Verdict
+
+# Of so many memories does `undo --dry-run` show the words.
+AFFECTED_MAX = 50
 
 reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
@@ -57,17 +61,28 @@ def list_reviews(page: Json) -> None:
 
 
 @reviews.command("answer", cls=NamespaceFirst)
-@asks(operations.reviews.answer_review)
-def answer_review(done: Json, *, choice: str) -> str:
+@with_target
+async def answer_review(
+    target: Target, *, id_: str, choice: str, text: str | None = None
+) -> Answer:
     """Answer one question or proposal; each is answered once.
 
     Args:
-        id: As `list` shows it.
+        id_: As `list` shows it.
         choice: One of the choices that `list` shows.
         text: With merge or edit: the new text.
     """
+    _require_text(choice, text, (Choice.MERGE, Verdict.EDIT))
+    done = await target.ask(operations.reviews.answer_review, id=id_, choice=choice, text=text)
     undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
-    return f"Answered {done['id']}.{_of_task(done)}{undo}"
+    return Answer(done, f"Answered {done['id']}.{_of_task(done)}{undo}")
+
+
+def _require_text(choice: str, text: str | None, choices: Sequence[str]) -> None:
+    """Fail unless the option --text is given with these choices, and with no other."""
+    if bool(text) != (choice in choices):
+        named = " and ".join(choices)
+        fail(f"--text goes with {named}, and is needed there.", "ANSWER_UNCLEAR")
 
 
 def _sides(about: Json) -> list[tuple[str, Json]]:
@@ -138,8 +153,8 @@ def _show(one: Json) -> None:
 
 
 @conflicts.command(cls=NamespaceFirst)
-@asks(operations.reviews.resolve_conflict)
-def resolve(done: Json, *, id_: str, choice: Choice) -> str:
+@with_target
+async def resolve(target: Target, *, id_: str, choice: Choice, text: str | None = None) -> Answer:
     """Answer one question; a task continues after the last one.
 
     Args:
@@ -147,7 +162,9 @@ def resolve(done: Json, *, id_: str, choice: Choice) -> str:
         choice: The resolution of the two statements.
         text: With merge: the text that replaces both.
     """
-    return _of_task(done).strip() or f"Settled {id_}."
+    _require_text(choice, text, (Choice.MERGE,))
+    done = await target.ask(operations.reviews.resolve_conflict, id=id_, choice=choice, text=text)
+    return Answer(done, _of_task(done).strip() or f"Settled {id_}.")
 
 
 @conflicts.command()
@@ -228,6 +245,7 @@ def changes(page: Json) -> None:
             "operation": one["operation"],
             "what": ", ".join(f"{count} {kind}" for kind, count in one["counts"].items()),
             "": "undone" if one["undone"] else "",
+            "words": one["words"],
             "decided": "; ".join(map(decided, one["decisions"])),
         }
         for one in page["changes"]
@@ -260,9 +278,22 @@ def undo(done: Json, *, change_id: Annotated[str, typer.Argument(metavar="CHANGE
     for one in done["undone"]:
         echo(f"{undid} {one}")
     echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
+    for line in _affected(done) if done["dry_run"] else ():
+        echo(line)
     echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
     if done["change_id"] is not None:
         echo(f"To have it again, undo {done['change_id']}.")
+
+
+def _affected(done: Json) -> Iterator[str]:
+    """Return the memories that an undo would change, with how they begin if that can be read."""
+    every = [("forgotten", one) for one in done["forgotten_ids"]]
+    every += [("as before", one) for one in done["memory_ids"]]
+    for becomes, one in every[:AFFECTED_MAX]:
+        words = done["words"].get(one) or ""
+        yield f"  {becomes}  {one}  {visible(words, lines=False)}".rstrip()
+    if len(every) > AFFECTED_MAX:
+        yield f"  and {len(every) - AFFECTED_MAX} more"
 
 
 @with_application

@@ -81,10 +81,10 @@ def written(out: Path | None) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def unused(out: Path | None) -> None:
-    """Fail if the file exists: evidence is not overwritten."""
+def unused(out: Path | None, instead: str = "") -> None:
+    """Fail if the file exists: evidence is not overwritten. `instead`: what else would do."""
     if out is not None and out != STDOUT and out.exists():
-        fail(f"{out} exists and is not overwritten. Name another file.")
+        fail(f"{out} exists and is not overwritten. Name another file.{instead}")
 
 
 Db = Annotated[
@@ -92,7 +92,8 @@ Db = Annotated[
     typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
 ]
 Create = Annotated[
-    bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
+    bool,
+    typer.Option("--create", help="Make the SQLite file of --db if it is missing; not its folder."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 PROTOCOL = "cli"
@@ -151,24 +152,20 @@ def existing_settings(db: str | None) -> Settings:
 
 
 def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
-    """Return the settings of a command that may make its database: if `create` says so, or else if
-    nobody has named it with --db and its folder exists. Exits otherwise.
+    """Return the settings of a command that may make its database: if `create` says so or nobody
+    has named it with --db, and its folder exists. Exits otherwise: a folder that is missing is
+    often a wrong path, or a disk that is not mounted.
     """
     chosen = settings(db, **given)
     path = chosen.database
     if not isinstance(path, Path) or path.exists():
         return chosen
-    if create:
-        try:
-            local_server.private(path.parent)
-        except RecallError as error:
-            fail(error.message, error.code)
-    elif db is not None:
+    if not create and db is not None:
         fail(f"There is no database at {path}. --create makes one there.", "DATABASE_UNUSABLE")
-    elif not path.parent.is_dir():
+    if not path.parent.is_dir():
         fail(
             f"There is no folder {path.parent} for a database. Make it, or name another file with "
-            "RECALL_DB_PATH.",
+            f"{'RECALL_DB_PATH' if db is None else '--db'}.",
             "DATABASE_UNUSABLE",
         )
     return chosen
@@ -193,7 +190,7 @@ def in_application(
         async with open_application(chosen, restored=restored, migrating=False) as built:
             return await act(built)
 
-    return run(inside())
+    return run(inside(), db)
 
 
 @dataclass(frozen=True)
@@ -325,14 +322,19 @@ async def existing(built: Application, name: str) -> Namespace:
     return ns
 
 
-def run(main_: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine; print an error of this server as one line."""
+def run(main_: Coroutine[Any, Any, T], db: str | None = None) -> T:
+    """Run a coroutine; print an error of this server as one line. `db`: what --db names."""
     try:
         return asyncio.run(main_)
     except RecallError as error:
-        fail(error.message, error.code)
+        fail(as_given(error.message, db), error.code)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def as_given(message: str, db: str | None) -> str:
+    """Return an error about the URL of a database, with the name of the option if that gave it."""
+    return message if db is None else message.replace("RECALL_DB_URL", "--db")
 
 
 def key_in(path: Path) -> Jwk:

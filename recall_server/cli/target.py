@@ -445,8 +445,10 @@ def _token(access: Access, file: Path | None) -> str:
     if named is not None:
         try:
             token = named.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            fail(f"{named} cannot be read. Name a file that holds a token.")
+        except OSError as error:
+            fail(f"{named} cannot be read ({error.strerror}). Name a file that holds a token.")
+        except UnicodeDecodeError:
+            fail(f"{named} holds no token: it is not UTF-8. Name a file that holds a token.")
     token = token.strip()
     if not token:
         fail(

@@ -365,13 +365,24 @@ class TokenInfo:
         name = "/".join(filter(None, (owner, self.signed.jti)))
         return Bearer(name, self.created_at, self.expires_at)
 
+    @property
+    def too_old(self) -> bool:
+        """True if it was made before the moment of `not_before`."""
+        return self.not_before is not None and self.created_at < self.not_before
+
+    def also_not_before(self, at: datetime | None) -> TokenInfo:
+        """Return it with the later one of this moment and its own `not_before`."""
+        if at is None or (self.not_before is not None and self.not_before >= at):
+            return self
+        return replace(self, not_before=at)
+
     def refusal(self, now: datetime) -> Refusal | None:
         """Return why it may not be used at `now`; None if it may."""
         if self.revoked_at is not None:
             return Refusal.REVOKED
         if self.expired_at is not None or passed(self.expires_at, now):
             return Refusal.EXPIRED
-        if self.not_before is not None and self.created_at < self.not_before:
+        if self.too_old:
             return Refusal.TOO_OLD
         return Refusal.USED_UP if self.uses_left == 0 else None
 

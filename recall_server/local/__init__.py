@@ -342,9 +342,14 @@ def read_token(path: Path) -> str:
     """Return the token in a file. Raises `ServerUnreachable`."""
     try:
         token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+    except OSError as error:
         raise ServerUnreachable(
-            f"The token file {path} cannot be read. Check its path, owner and mode."
+            f"The token file {path} cannot be read ({error.strerror}). Check its path, owner and "
+            "mode."
+        ) from None
+    except UnicodeDecodeError:
+        raise ServerUnreachable(
+            f"The token file {path} holds no token: it is not UTF-8. Name another one."
         ) from None
     if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise ServerUnreachable(

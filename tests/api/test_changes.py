@@ -177,3 +177,80 @@ async def test_tokens_keep_nobody_from_writing_by_undoing_again_and_again(
     assert (refused.status_code, refused.json()["code"]) == (503, "BUSY")
     assert "Wait" in refused.json()["detail"]
     assert taken.memories
+
+
+async def _words(http: httpx2.AsyncClient) -> dict[str, str | None]:
+    changes = (await http.get("/v1/changes")).json()["changes"]
+    return {one["id"]: one["words"] for one in changes}
+
+
+async def test_a_change_is_listed_with_the_words_of_what_it_added_while_they_can_be_read(
+    running: Running,
+) -> None:
+    async with running.http(await running.token()) as http:
+        jobs = [
+            await _store(running, http, text)
+            for text in (
+                "User: I live in Porto.",
+                "User: I live in Lisbon now.",
+                f"User: I like {'long walks and ' * 6}tea.",
+                "User: I like pears.",
+            )
+        ]
+        shown = await _words(http)
+        memories = (await http.get("/v1/memories")).json()["memories"]
+        ids = {one["text"]: one["id"] for one in memories}
+        await http.delete(f"/v1/memories/{ids['The user likes pears.']}")
+        forgotten = (await http.get("/v1/changes")).json()["changes"]
+        await http.delete(f"/v1/memories/{ids['The user lives in Lisbon now.']}?erase=true")
+        erased = await _words(http)
+
+    assert shown[jobs[0]] == "The user lives in Porto."
+    assert shown[jobs[1]] == "The user lives in Lisbon now."
+    long = shown[jobs[2]]
+    assert long is not None
+    assert (long.endswith(" …"), 50 < len(long) <= 60) == (True, True)
+    assert shown[jobs[3]] == "The user likes pears."
+    assert [one["words"] for one in forgotten[:2]] == [None, None], forgotten
+    assert erased[jobs[1]] == "The user lives in Porto.", "it had superseded that"
+    assert erased[jobs[2]] == long
+
+
+async def test_a_change_in_quarantine_is_listed_without_words(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        given = {"text": "User: I live in Porto.", "agent_id": "bad"}
+        await http.post("/v1/memories", json=given)
+        await running.extract()
+        before = await _words(http)
+        services = running.application.services
+        entry = services.audit.begin(namespace("alice"), "purge_source", "cli", None)
+        await services.sources.purge(Context(entry), BadSource(agent_id="bad"), dry_run=False)
+        after = await _words(http)
+
+    assert "The user lives in Porto." in before.values()
+    assert set(after.values()) == {None}
+
+
+async def test_an_undo_that_is_tried_tells_the_words_of_memories_to_who_may_read_them(
+    running: Running,
+) -> None:
+    forgets = TokenRequest(Rights(frozenset({Scope.FORGET})))
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token("alice", forgets)) as blind,
+    ):
+        await _store(running, http, "User: I live in Porto.")
+        job = await _store(running, http, "User: I live in Lisbon now.")
+        path, dry = f"/v1/changes/{job}/undo", {"dry_run": True}
+        tried = (await http.post(path, json=dry)).json()
+        unread = (await blind.post(path, json=dry)).json()
+        done = (await http.post(path, json={})).json()
+        again = (await http.post(f"/v1/changes/{done['change_id']}/undo", json=dry)).json()
+
+    assert tried["words"] == {
+        tried["forgotten_ids"][0]: "The user lives in Lisbon now.",
+        tried["memory_ids"][0]: "The user lives in Porto.",
+    }
+    assert (unread["memory_ids"], unread["words"]) == (tried["memory_ids"], {})
+    assert "words" not in done
+    assert set(again["words"].values()) == {"The user lives in Porto."}

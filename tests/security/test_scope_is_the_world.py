@@ -1,14 +1,17 @@
 """A limited token sees only its access scope: data beyond it changes no answer."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
 import pytest
 
 from recall_server.api.operations import OPERATIONS
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.services.auth import TokenRequest
 from tests.support.limited_tokens import Json, data, limited
+from tests.support.runtime import Clock
 from tests.support.server import Running
 
 SECRET = "secret/merger"
@@ -54,6 +57,30 @@ async def test_a_limited_token_sees_and_ends_only_the_tokens_that_it_could_issue
         assert all(one["revoked_at"] is None for one in listed if one["accessor"] in beyond)
         for accessor in beyond:
             assert (await owner.delete(f"/v1/tokens/{accessor}")).status_code == 200
+
+
+@pytest.mark.parametrize("owner", ["alice", None], ids=["of_a_namespace", "of_all"])
+async def test_what_refuses_all_tokens_is_told_to_a_token_without_limits_only(
+    running: Running, clock: Clock, owner: str | None
+) -> None:
+    old = (await running.issued("alice", manages(IN_PUBLIC)))[1].accessor
+    clock.pass_(timedelta(minutes=1))
+    services = running.application.services
+    name = namespace(owner) if owner else None
+    entry = services.audit.begin(name, "tokens_not_before", "cli", None) if name else None
+    at = await services.access.not_before(name, None, entry=entry)
+    told = {}
+    for wanted in (manages(IN_PUBLIC), manages(AccessScope())):
+        async with running.http(await running.token("alice", wanted)) as http:
+            listed = (await http.get("/v1/tokens")).json()["tokens"]
+            shown = (await http.get(f"/v1/tokens/{old}")).json()
+        by_name = {one["accessor"]: one["not_before"] for one in listed}
+        assert by_name.pop(old) == shown["not_before"]
+        assert set(by_name.values()) == {None}
+        told[wanted.rights.access_scope.everything] = shown["not_before"]
+
+    assert told[False] is None
+    assert datetime.fromisoformat(told[True]) == at.replace(microsecond=0)
 
 
 async def evidence(http: httpx2.AsyncClient, query: str) -> tuple[float, list[str]]:

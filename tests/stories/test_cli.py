@@ -125,6 +125,33 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
     assert after[0]["revoked_at"]
 
 
+@pytest.mark.parametrize("name", ["alice", None], ids=["of_a_namespace", "of_all"])
+def test_a_token_that_was_made_too_early_is_shown_as_refused(url: str, name: str | None) -> None:
+    made = recall("create-token", "alice", "--db", url, "--json").json()
+    before = recall("tokens", "list", "alice", "--db", url)
+    line = recall("tokens", "not-before", *filter(None, [name]), "--db", url, "--json").json()
+    assert isinstance(made, dict)
+    assert isinstance(line, dict)
+    after = recall("create-token", "alice", "--db", url, "--json").json()
+    assert isinstance(after, dict)
+    since = line["not_before"][:19]
+    listed = [recall("tokens", "list", *of, "--db", url) for of in ((), ("alice",))]
+    as_json = recall("tokens", "list", "alice", "--db", url, "--json").json()
+    shown = [recall("tokens", "show", one["accessor"], "--db", url) for one in (made, after)]
+    assert isinstance(as_json, list)
+
+    assert "refused" not in before.out
+    for said in listed:
+        rows = {row.split()[0]: row for row in said.out.splitlines()}
+        assert f"made before {since}" in rows[made["accessor"]]
+        assert "made before" not in rows[after["accessor"]]
+    moments = {one["accessor"]: one["not_before"] for one in as_json}
+    assert moments[made["accessor"]].startswith(since)
+    assert moments[after["accessor"]] is None
+    assert f"made before {since}" in shown[0].out
+    assert "made before" not in shown[1].out
+
+
 def test_an_operator_searches_in_a_container_and_makes_a_token_for_it(url: str) -> None:
     made = recall("create-token", "alice", "--container", "projects/red", "--container", "",
                   "--db", url, "--json").json()  # fmt: skip

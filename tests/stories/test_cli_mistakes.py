@@ -238,8 +238,8 @@ def test_a_token_for_an_impossible_name_leaves_no_database(tmp_path: Path) -> No
     [
         ("add", "Tea, please."),
         ("stdio",),
-        ("serve", "--create", "--db", "{}/recall-server/new.db"),
-        ("create-token", "alice", "--create", "--db", "{}/recall-server/new.db"),
+        ("serve", "--create", "--db", "{}/new.db"),
+        ("create-token", "alice", "--create", "--db", "{}/new.db"),
     ],
     ids=" ".join,
 )
@@ -261,6 +261,80 @@ def test_an_address_that_is_none_is_told_before_it_is_asked(
 
     refused(recall("list", "--url", address), "INVALID_ARGUMENT", "--url", "http://")
     refused(recall("list", recall_url=address), "INVALID_ARGUMENT", "RECALL_URL", "http://")
+
+
+def test_a_database_server_that_is_not_there_is_told_by_the_name_that_was_given_to_it() -> None:
+    nowhere = f"postgresql://127.0.0.1:{free_port()}/x"
+    by_option = recall("list", "--db", nowhere)
+    by_variable = recall("list", recall_db_url=nowhere)
+    looked = recall("doctor", "--db", nowhere)
+
+    refused(by_option, "DATABASE_UNAVAILABLE", "Check that it runs and that --db is right")
+    refused(by_variable, "DATABASE_UNAVAILABLE", "that RECALL_DB_URL is right")
+    assert (looked.code, "that --db is right" in looked.out) == (1, True)
+
+
+def test_a_file_of_a_token_that_is_no_text_is_told_as_that(tmp_path: Path) -> None:
+    server = ("list", "--url", "http://127.0.0.1:1", "--token-file")
+    recall("create-token", "alice")
+
+    refused(recall(*server, "recall.db"), "INVALID_ARGUMENT", "recall.db", "not UTF-8")
+    missing = recall(*server, str(tmp_path))
+    refused(missing, "INVALID_ARGUMENT", "cannot be read (Is a directory)")
+    hook = ("install", "claude-code", "--url", "https://memory.example.com/mcp", "--token-file")
+    refused(recall(*hook, "recall.db"), "SERVER_UNREACHABLE", "recall.db", "not UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("search", "tea", "--mode", "hybird"), "'hybird' is not one of 'hybrid', "),
+        (("list", "--type", "fct"), "Did you mean 'fact'?"),
+        (("conflicts", "resolve", "q_x", "keep-new"), "Did you mean 'keep_new'?"),
+    ],
+)
+def test_a_value_that_is_no_choice_is_told_with_the_nearest(
+    command: tuple[str, ...], told: str
+) -> None:
+    said = recall(*command)
+    words = " ".join(said.err.replace("│", " ").split())
+
+    assert said.code == 2
+    assert told in words
+    assert "Value error" not in words
+
+
+def test_a_text_that_is_missing_is_told_by_the_name_of_its_argument(url: str) -> None:
+    recall("create-token", "alice", "--db", url)
+
+    for command in (("add", "alice", ""), ("edit", "alice", "mem_x", " ")):
+        refused(recall(*command, "--db", url), "EMPTY_TEXT", "TEXT is empty")
+    piped = invoked(("add", "alice", "-", "--db", url), {}, given="")
+    refused(piped, "EMPTY_TEXT", "TEXT", "standard input is empty")
+    resolve = ("conflicts", "resolve", "alice", "q_x", "--db", url)
+    refused(recall(*resolve, "merge"), "ANSWER_UNCLEAR", "--text goes with merge")
+    without = recall(*resolve, "keep_new", "--text", "Tea.")
+    refused(without, "ANSWER_UNCLEAR", "--text goes with merge")
+    answer = ("reviews", "answer", "alice", "prop_x", "--db", url)
+    refused(recall(*answer, "edit"), "ANSWER_UNCLEAR", "--text goes with merge and edit")
+
+
+def test_touching_matches_of_one_file_are_one_line_of_an_erasure_that_is_verified(
+    url: str, tmp_path: Path
+) -> None:
+    """The control: what stands apart has a line of its own."""
+    recall("create-token", "alice", "--db", url)
+    log, word = tmp_path / "log", "xq7-Zanzibar-kv3"
+    log.write_bytes(b"." * 5 + word.encode() + b"." * 5 + word[::-1].encode())
+    look = ("verify-erasure", "--canary", word, "--db", url, "--path", str(log))
+    lines = [line for line in recall(*look).out.splitlines() if line.startswith(f"{log}: ")]
+    places = recall(*look, "--json")
+
+    assert [line.partition(", ")[2] for line in sorted(lines)] == [
+        "fragment, at bytes 5 to 13",
+        "reversed, at byte 26",
+    ]
+    assert len(json.loads(places.out)["places"]) == 10
 
 
 def test_a_server_that_is_not_there_is_told_with_its_address() -> None:

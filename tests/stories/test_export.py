@@ -94,6 +94,27 @@ async def test_a_full_disk_leaves_no_file_and_says_so(
     assert out.stat().st_size > 1_800_000
 
 
+async def test_an_export_replaces_a_file_only_where_that_is_asked_for_and_when_it_is_whole(
+    open_app: Open, database: Database, tmp_path: Path
+) -> None:
+    await filled(open_app)
+    out = tmp_path / "alice.jsonl"
+    out.write_text("the last good one", encoding="utf-8")
+    export = ("export", "alice", "--out", str(out))
+    refused = said(database, *export)
+    failed = said(database, *export, "--force", file_bytes_max=1_000)
+    left = out.read_text(encoding="utf-8")
+    done = said(database, *export, "--force")
+
+    assert refused.returncode == failed.returncode == 2
+    assert b"alice.jsonl exists and is not overwritten" in refused.stderr
+    assert b"--force" in refused.stderr
+    assert left == "the last good one"
+    assert done.returncode == 0, done.stderr
+    assert records(out.read_bytes())[-1]["kind"] == "end"
+    assert files(out) == ["alice.jsonl"]
+
+
 @on_both_at_full_length
 @has_full_length
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Open reviews are answered from the command line."""
 
 import json
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from recall_server.domain.intents import Intent
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from tests.support.audit import ALICE, Database, enter, inside, line, recall
+from tests.support.cli import recall as cli
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -47,3 +49,19 @@ def test_proposals_are_listed_with_their_words_and_answered(database: Database) 
     assert left.out.strip() == "Nothing waits for a decision."
     assert "Ana is in Faro." in kept
     assert "boat" not in kept
+
+
+def test_changes_and_an_undo_that_is_tried_show_the_words_of_memories(url: str) -> None:
+    cli("create-token", "alice", "--db", url)
+    for text in ("I live in Porto.", "I live in Lisbon now."):
+        cli("add", "alice", text, "--db", url)
+    listed = cli("changes", "alice", "--db", url).out.splitlines()
+    change = listed[1].split()[0]
+    tried = cli("undo", "alice", change, "--dry-run", "--db", url).out
+    done = cli("undo", "alice", change, "--db", url).out
+
+    assert listed[1].endswith("The user lives in Lisbon now.")
+    assert listed[2].endswith("The user lives in Porto.")
+    assert re.search(r"  forgotten  mem_\w+  The user lives in Lisbon now\.\n", tried)
+    assert re.search(r"  as before  mem_\w+  The user lives in Porto\.\n", tried)
+    assert "mem_" not in done

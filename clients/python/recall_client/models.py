@@ -270,7 +270,7 @@ class Timeline(Answer):
 
 class Change(Answer):
     """The effect of one store, task, import or call, in numbers of events. `decisions`: the answers
-    by which it settled disputes.
+    by which it settled disputes. `words`: how a memory that it added or changed begins.
     """
 
     id: str
@@ -280,6 +280,7 @@ class Change(Answer):
     counts: dict[str, int]
     undone: bool
     decisions: list[Decision] = []
+    words: str | None = None
 
 
 class ChangePage(Answer):
@@ -290,7 +291,9 @@ class ChangePage(Answer):
 
 
 class Undone(Answer):
-    """The effect of an undo; `change_id` names the undo, which can be undone."""
+    """The effect of an undo; `change_id` names the undo, which can be undone. `words`: how the
+    memories begin, in a dry run.
+    """
 
     undone: list[str]
     memory_ids: list[str]
@@ -298,6 +301,7 @@ class Undone(Answer):
     episode_ids: list[str]
     change_id: str | None
     dry_run: bool
+    words: dict[str, str] = {}
 
 
 class Erased(Answer):
@@ -546,6 +550,7 @@ class Token(Whoami):
     uses_left: int | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    not_before: datetime | None = None
 
 
 class NewToken(Token):

@@ -108,6 +108,15 @@ async def _find(call: Call, accessor: str) -> TokenInfo:
     return await call.services.access.find(accessor, caller.namespace, caller.rights)
 
 
+def _known_to_caller(call: Call, info: TokenInfo) -> TokenInfo:
+    """Return a token as the caller may know it: what refuses all tokens of the namespace, or of
+    the server, is nothing of the part that a limited token sees.
+    """
+    if call.caller.rights.access_scope.everything:
+        return info
+    return replace(info, not_before=None)
+
+
 async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
     ended = await call.services.delegation.revoke(call.context, parent, jti)
     return {"revoked": [f"{parent}/{jti}"] if ended else [], "ended": _ended(call.context.entry)}
@@ -151,7 +160,7 @@ async def list_tokens(call: Call, _: NoArguments) -> list[TokenInfo]:
     """List the tokens of the namespace; for a limited token, those that it could issue."""
     found = await call.services.access.tokens(call.caller.namespace, call.caller.rights)
     call.context.entry.counts["tokens"] = len(found)
-    return found
+    return [_known_to_caller(call, one) for one in found]
 
 
 @operation(
@@ -182,7 +191,7 @@ async def show_token(call: Call, given: OneToken) -> TokenInfo:
     """Show what a token may do, and when it was last used."""
     found = await _find(call, given.accessor)
     call.context.entry.ids.append(found.accessor)
-    return found
+    return _known_to_caller(call, found)
 
 
 @operation(

@@ -39,6 +39,17 @@ class UndoChange(Arguments):
     )
 
 
+BEGINNING_CHARS = 60
+
+
+def _beginning(words: str | None) -> str | None:
+    """Return how a text begins, as one line."""
+    line = " ".join((words or "").split())
+    if len(line) <= BEGINNING_CHARS:
+        return line or None
+    return f"{line[: BEGINNING_CHARS - 2].rstrip()} …"
+
+
 def _changes(found: ChangePage, _: ListChanges) -> Json:
     return {
         "changes": [
@@ -49,6 +60,7 @@ def _changes(found: ChangePage, _: ListChanges) -> Json:
                 "accessor": one.accessor,
                 "counts": {str(kind): count for kind, count in one.counts.items()},
                 "undone": one.undone,
+                "words": _beginning(found.words.get(one.id)),
                 "decisions": [
                     presenters.decision(answer) for answer in found.answers.get(one.id, ())
                 ],
@@ -60,6 +72,7 @@ def _changes(found: ChangePage, _: ListChanges) -> Json:
 
 
 def _undone(found: Undone, given: UndoChange) -> Json:
+    words = {one: _beginning(text) for one, text in found.words.items()}
     return {
         "undone": list(found.changes),
         "memory_ids": list(found.memories),
@@ -67,6 +80,7 @@ def _undone(found: Undone, given: UndoChange) -> Json:
         "episode_ids": list(found.texts),
         "change_id": found.change_id,
         "dry_run": given.dry_run,
+        **({"words": words} if given.dry_run else {}),
     }
 
 
@@ -80,7 +94,7 @@ def _undone(found: Undone, given: UndoChange) -> Json:
     read_only=True,
 )
 async def list_changes(call: Call, given: ListChanges) -> ChangePage:
-    """List what jobs, tasks, imports and calls changed, newest first."""
+    """List what jobs, tasks, imports and calls changed, newest first, with how a memory begins."""
     return await call.services.changes.page(call.context, given.before or None)
 
 

@@ -213,7 +213,9 @@ class Access:
     ) -> list[TokenInfo]:
         """Return the tokens, of one namespace or of all, that a token with rights `by` may see."""
         found = await self.store.autocommit(namespace).access.tokens()
-        return [one for one in found if _visible(one, by)]
+        # A namespace does not know what holds for all.
+        since = await self.store.autocommit(None).server.tokens_not_before()
+        return [one.also_not_before(since) for one in found if _visible(one, by)]
 
     async def find(
         self, accessor: str, namespace: Namespace | None = None, by: Rights | None = None

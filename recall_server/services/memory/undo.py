@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Episode, Span, Turn, episode_of, turn_id
@@ -37,6 +37,9 @@ from recall_server.storage.store import Store, Transaction
 # How many items are held in memory at a time.
 BATCH = 200
 NAMED_MAX = 10
+# Of so many memories does a dry run tell the words; of each, so many characters are read.
+WORDS_MAX = 100
+WORDS_CHARS = 200
 PAGE_EVENTS = 1_000
 # Tokens of one namespace may take back so many events a second, in undos of more than PACED_FROM;
 # none waits for longer than PACE_WAIT_MAX_S.
@@ -61,6 +64,7 @@ class Undone:
     `forgotten`: the memories that are forgotten, mostly because a change had added them.
     `texts`: the texts with words that are shown or hidden again.
     `change_id`: the undo itself, which can be undone; None in a dry run.
+    `words`: of a dry run, how these memories begin, as far as its caller may read them.
     """
 
     changes: tuple[str, ...]
@@ -68,17 +72,20 @@ class Undone:
     forgotten: tuple[str, ...]
     texts: tuple[str, ...]
     change_id: str | None
+    words: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page of changes; `next_before` is where the next page begins. `answers`: those that
-    settled disputes, by the id of the change.
+    """One page of changes; `next_before` is where the next page begins. By the id of the change,
+    `answers`: those that settled disputes; and `words`: how a memory that it added, or else
+    changed, begins, if one can still be read.
     """
 
     changes: tuple[Change, ...]
     next_before: int | None
     answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -192,6 +199,8 @@ class Changes:
                 if one.kind is EventKind.SETTLED
             }
             answers = await tx.decisions.answers({dispute for dispute, _ in ending})
+            changed = {one.item_id for one in events if one.state is not None}
+            readable = await tx.memories.beginnings(changed, WORDS_CHARS)
         counts: dict[str, Counter[EventKind]] = {}
         for one in events:
             counts.setdefault(one.change_id, Counter())[one.kind] += 1
@@ -208,7 +217,8 @@ class Changes:
             # A dispute that was settled again has the last of its answers.
             if ended_by := ending.get((dispute, answer.decided_at)):
                 given.setdefault(ended_by, []).append(answer)
-        return Page(tuple(found), events[-1].seq if more else None, given)
+        words = _words_of(events, readable)
+        return Page(tuple(found), events[-1].seq if more else None, given, words)
 
     async def undo(
         self,
@@ -229,7 +239,12 @@ class Changes:
         plan = partial(self._plan, rights, change_id, with_dependents=with_dependents)
         made = await commit.planned(self.store, context.namespace, plan)
         if dry_run:
-            return made.plan.report(None)
+            found = made.plan.report(None)
+            if not rights.allows(Scope.READ):
+                return found
+            ids = islice(chain(found.forgotten, found.memories), WORDS_MAX)
+            async with self.store.view(context) as tx:
+                return replace(found, words=await tx.memories.beginnings(ids, WORDS_CHARS))
         if context.entry.bearer is not None:
             await self._pass(context.namespace, made.plan.events)
         write = partial(self._write, context)
@@ -289,6 +304,21 @@ class Changes:
         reopened = any(False in step.disputes.values() for step in planned.steps)
         planned.disputed = reopened or bool(await tx.disputes.page(limit=1, offset=0))
         return planned
+
+
+def _words_of(events: Sequence[MemoryEvent], readable: Mapping[str, str]) -> dict[str, str]:
+    """Return how the first memory begins that each change added, or changed if it added none."""
+    added: dict[str, list[str]] = {}
+    changed: dict[str, list[str]] = {}
+    for one in reversed(events):  # the newest comes first
+        if one.state is not None:
+            kinds = added if one.kind in (EventKind.ADDED, EventKind.IMPORTED) else changed
+            kinds.setdefault(one.change_id, []).append(one.item_id)
+    first = {
+        change: next((readable[one] for one in items if one in readable), "")
+        for change, items in (changed | added).items()
+    }
+    return {change: text for change, text in first.items() if text}
 
 
 async def _take_back(

@@ -301,6 +301,12 @@ SELECT id, text FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
   AND {{scope:memories}}
 
+-- query: beginnings_of_texts
+-- The characters that a line shows, of memories in a state that lists show.
+SELECT id, substr(text, 1, :chars) AS text FROM memories
+WHERE namespace = :namespace AND id IN (:ids...) AND NOT status IN (:unseen...)
+  AND {{scope:memories}}
+
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before the joins.
 WITH page AS (

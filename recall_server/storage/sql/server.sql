@@ -7,6 +7,10 @@ ON CONFLICT (singleton) DO NOTHING
 -- across namespaces: the key is the server's
 SELECT kid FROM server WHERE singleton = 1
 
+-- query: server_not_before
+-- across namespaces: it is for the tokens of all
+SELECT tokens_not_before FROM server WHERE singleton = 1
+
 -- query: set_server_not_before
 -- across namespaces: it is for the tokens of all
 UPDATE server SET tokens_not_before = :at WHERE singleton = 1

@@ -275,6 +275,11 @@ class Server(BoundTable):
         """Bind the database to a key, unless it is bound to one."""
         await self._bound.send("bind_key", kid=kid, public_key=Document(dict(public)), now=now)
 
+    async def tokens_not_before(self) -> datetime | None:
+        """Return the moment before which no token may have been made; None if there is none."""
+        [at] = await self._column("tokens_not_before", "server_not_before") or [None]
+        return moment_or_none(at)
+
     async def set_tokens_not_before(self, at: datetime) -> None:
         """Refuse all tokens that were made before `at`."""
         await self._bound.send("set_server_not_before", at=at)

@@ -377,6 +377,11 @@ class Memories(BoundTable):
         """Return the texts of the active memories among `ids`."""
         return {row["id"]: row["text"] for row in await self._by_ids("active_texts", ids)}
 
+    async def beginnings(self, ids: Iterable[str], chars: int) -> dict[str, str]:
+        """Return the first `chars` characters of the memories among `ids` that lists show."""
+        rows = await self._by_ids("beginnings_of_texts", ids, chars=chars, unseen=sorted(UNSEEN))
+        return {row["id"]: row["text"] for row in rows}
+
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """Return the memories and passages among `ids` that search finds, in this order."""
         past = self._bound.past
