@@ -185,7 +185,7 @@ UNSUPERVISED = {
     ("end_with", "self.rollback()"): "it is no loop: the next statement has the error",
     ("_stopped_unused", "wait()"): "it only ends the process, and is told by no other",
     ("wait", "self._run()"): "it is waited for",
-    ("compute", "self._answer(asked)"): "who waits for it gets its error",
+    ("compute", "answering"): "who waits for it gets its error",
     (
         "checked_and_loaded",
         "built.services.ingest.redaction.ready()",
