@@ -432,6 +432,8 @@ def test_an_exported_chat_without_colons_has_speakers(apart: str) -> None:
         "10:00 受付 開始\n10:30 講演 木村先生\n12:00 昼食 二階\n13:00 講演 森先生",
         "02:51 alert gps lag\n02:58 Marisol acks\n03:05 Marisol calls\n03:12 alert ends",
         "10:00 受付 開始\n10:30 受付 終了\n二階で講演",
+        "9:00\tMaths\tHall 12\n10:00\tSport\tGym\n11:00\tMaths\tHall 12\n12:00\tSport\tGym",
+        "08:00 起床 六時\n09:00 朝食 パン\n10:00 会議 二階\n11:00 朝食 ご飯\n12:00 会議 三階",
     ],
 )
 def test_a_time_and_two_words_are_a_label_only_in_a_chat_without_capitals(text: str) -> None:
@@ -441,6 +443,9 @@ def test_a_time_and_two_words_are_a_label_only_in_a_chat_without_capitals(text: 
 def test_names_in_small_letters_speak_if_most_lines_have_one_and_some_say_i() -> None:
     chat = "ana: i moved to graz\nand like it\nbob: nice\nana: come and see me"
     assert [speaker for speaker, _ in said(chat)] == ["ana", "bob", "ana"]
+    for one, other in (("good", "bad"), ("fix", "feat"), ("lunch", "dinner"), ("en", "de")):
+        notes = f"{one}: my own one\n{other}: we saw you\n{one}: I slept\n{other}: you rest"
+        assert {speaker for speaker, _ in said(notes)} == {None}
     settings_ = "run: pip install -e .\nuses: checkout\nrun: pytest -q tests\nif: always()"
     assert {speaker for speaker, _ in said(settings_)} == {None}
 
@@ -448,6 +453,12 @@ def test_names_in_small_letters_speak_if_most_lines_have_one_and_some_say_i() ->
 @pytest.mark.parametrize("role", ["用户", "ユーザー", "Kundin", "Usuaria"])
 def test_a_role_speaks_in_each_language(role: str) -> None:
     assert said(f"{role}：我住在杭州，吃素。")[0][0] == role
+    assert [speaker for speaker, _ in said(f"{role}：我住在杭州。\n客服：好的")] == [role, "客服"]
+
+
+def test_a_role_is_a_key_among_settings_and_in_an_invoice() -> None:
+    assert said("host: db.example\nport: 80\nuser: app")[0][0] is None
+    assert said("客户：上海明珠贸易有限公司\n电话：13800000000")[0][0] is None
 
 
 def test_what_stands_below_a_named_rule_is_not_part_of_the_talk_above_it() -> None:

@@ -121,7 +121,7 @@ _UNSURE = re.compile(
     r"[ ]{1,4}(?=\S)"
 )
 # Of LINE: "20:11", the name and the words, with tabs between them; a copy may have blanks instead.
-_APART = re.compile(
+APART = re.compile(
     r"\s{0,8}(?P<stamp>\d\d?:\d\d(?:[ ][ap]m)?)(?:\t(?P<name>[^\t\n]{1,40})\t"
     r"|[ ]{1,3}(?P<short>[^\W\d_]{1,10})[ ]{1,3})(?=\S)",
     re.IGNORECASE,
@@ -174,6 +174,16 @@ _NOT_SPEAKERS = _words(
     " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
     " décision korrektur richtigstellung corrección rectificación rectification"
     " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
+)
+# Keys of notes, word lists and changes, in small letters.
+_SMALL_KEYS = _words(
+    "good bad best worst high low breakfast lunch dinner supper snack snacks morning noon afternoon"
+    " evening night fix feat feature chore docs refactor perf test style build revert left right"
+    " before after old new now then start stop keep want need like dislike love hate well improve"
+    " mood sleep food weather dream work home health money family doing done blocked blockers wins"
+    " fails expected actual given and but or if else off on yes no pro con rule"
+    " en de fr es it pt nl ja zh gut schlecht frühstück mittag mittagessen abendessen morgens"
+    " abends bueno malo desayuno almuerzo cena bien mal matin midi soir déjeuner dîner"
 )
 _FAULTS = ("Error", "Exception", "Warning")
 
@@ -253,7 +263,7 @@ def _labelled(line: str, start: int, end: int) -> Line:
 
 def _perhaps_labelled(line: str, start: int, end: int) -> Line:
     """Return a line with what is a label only if many lines have one, if it begins with any."""
-    label = _APART.match(line)
+    label = APART.match(line)
     if label and (label["name"] or has_no_case(label["short"])):
         name, unsure = label["name"] or label["short"], not label["name"]
         said = start + label.end()
@@ -329,7 +339,7 @@ def may_speak(name: str, *, small: bool) -> bool:
     if name.lower() in _FILLER and len(name) > 2:
         return False  # "Mon: Ana opens the shop"
     if small and len(words) == 1:
-        return True
+        return name not in _SMALL_KEYS
     if not words[0][0].isupper():
         return name.startswith("+") or has_no_case(name)  # of a phone
     return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])

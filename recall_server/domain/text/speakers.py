@@ -11,7 +11,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, takewhile, zip_longest
 
 from recall_server.domain.text.attribution import DATE, is_moment
-from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
+from recall_server.domain.text.labels import (
+    APART,
+    ROLES,
+    ROLES_OR_KEYS,
+    SYSTEM,
+    Line,
+    has_no_case,
+)
 
 STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3
@@ -50,6 +57,7 @@ _PAIR = re.compile(
 _INITIALS = re.compile(
     rf"(?<![\w.'’-])(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
 )
+_SETTING = re.compile(r"[ \t]*[\w-]{1,30}:[ \t]+\S+[ \t]*$", re.MULTILINE)
 # What somebody says of themselves or to another.
 _TALKS = re.compile(
     r"\b(?:i|i'm|im|i've|i'll|you|my|me|we|our|us|ich|du|mir|mein|wir|uns|yo|tú|mi|je|tu|moi|mon|nous)\b",
@@ -163,6 +171,10 @@ class _Labels:
         recurs = len({*names}) < len(list(groupby(names)))
         spoken = sum(line.start in self.speech for line in wide)
         recurs = recurs and spoken * _KEYS_OF_SPEECH >= len(wide)
+        # "客户：…" alone is a key.
+        self.wide_roles_speak = any(
+            _is_role(x) and x.start in self.speech and x.name not in ROLES_OR_KEYS for x in wide
+        )
         self.wide_speak = len(wide) == len(content) - titles and recurs
         self.plain = [line for line in labelled if self.is_plain(line)]
         # "09:00 Registration: coffee": in a programme, few things come twice.
@@ -172,7 +184,12 @@ class _Labels:
         # "Host: example.org" alone is a key.
         spoken = sum(line.start in self.speech for line in roles)
         keys = all((line.name or "").lower() in ROLES_OR_KEYS for line in roles)
-        self.roles_speak = not keys or spoken * 2 >= len(roles)
+        # So is "user: app" beside "port: 80".
+        settings = not spoken and any(
+            not (line.name or line.code) and _SETTING.match(text, line.start, line.end)
+            for line in content
+        )
+        self.roles_speak = not settings and (not keys or spoken * 2 >= len(roles))
         self.times = Counter(line.name for line in labelled)
         again = {line.name for line in labelled if line.timed and self.times[line.name] > 1}
         self.chats = len(again) > 1
@@ -217,7 +234,7 @@ class _Labels:
 
     def speaks(self, line: Line) -> bool:
         if self.is_wide(line):
-            return self.wide_speak or (_is_role(line) and line.start in self.speech)
+            return self.wide_speak or (_is_role(line) and self.wide_roles_speak)
         if line.above:
             return self.chat > 1 or (line.says and self.chat > 0)
         if line.name == SYSTEM and line.stamp:
@@ -255,6 +272,10 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     every line has one from the first on, and two of them recur; of "ana: hi", most lines have one,
     and some of these have an "I" or a "you".
     """
+    # "9:00", "Maths" and "Hall 12" are of a timetable.
+    apart = {x.start: _is_speech(text, x) for x in lines if x.name and APART.match(text, x.start)}
+    if sum(apart.values()) * _KEYS_OF_SPEECH < len(apart):
+        lines = [Line(x.start, x.start, x.end) if x.start in apart else x for x in lines]
     content = [line for line in lines if not (line.blank or line.heading)]
     unsure = [line for line in content if line.unsure]
     if unsure and all(line.stamp for line in unsure):

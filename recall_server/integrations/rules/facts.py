@@ -189,8 +189,7 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
 
 def is_owned(text: str, language: Table) -> bool:
     """Return whether a text begins with the speaker's possessive: "My wife is vegan"."""
-    mine = rf"(?:{language.data['facts']['my']}) "
-    return re.match(mine, text, re.IGNORECASE) is not None
+    return re.match(rf"(?:{language.data['facts']['my']}) ", text, re.IGNORECASE) is not None
 
 
 def speaks(text: str, language: Table) -> bool:

@@ -20,8 +20,7 @@ from recall_server.integrations.rules.wording import cleaned
 
 PIECE_CHARS_MAX = 600
 DAY, UNMARKED = 3, 7
-_PART_WORDS_MAX = 6
-_CAPTION_WORDS_MAX = 4
+_PART_WORDS_MAX, _CAPTION_WORDS_MAX = 6, 4
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
 # The level of a line in capitals below the title.
@@ -277,9 +276,7 @@ class Headings:
         """The title of the text and the nearest heading, without generic ones."""
         ranked = [title for _, title in sorted(self.by_level.items())]
         named = [one for one in ranked if not shape("generic").fullmatch(one)]
-        shown = [
-            one if len(one) <= _ASIDE_FROM else passages.ASIDE.sub("", one).strip() for one in named
-        ]
+        shown = [x if len(x) <= _ASIDE_FROM else passages.ASIDE.sub("", x).strip() for x in named]
         return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 

@@ -67,6 +67,39 @@ User: I live in Linz. Can you check the spelling of this?\\n\\nI work at Acme.
   fact | The user lives in Linz. | user, lives_in, Linz
 User: Translate this into French:\\nI live in Rome.\\nAssistant: J'habite à Rome.\\nUser: I live in Graz.
   fact | The user lives in Graz. | user, lives_in, Graz
+User: Could you proofread my essay? I'm a student at TU Graz.\\n\\nI have two brothers.
+  fact | The user is a student at TU Graz. | user, job_title, student
+Can you improve my CV? I work at Acme as a nurse.
+  fact | The user works at Acme as a nurse. | user, works_at, Acme
+check this out: I moved to Graz
+  fact | The user moved to Graz. | user, lives_in, Graz
+I polish my shoes.\\nI live in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
+I speak German and Polish\\nI live in Graz.
+  fact | The user speaks German and Polish. | user, speaks, German and Polish
+  fact | The user lives in Graz. | user, lives_in, Graz
+Summary\\n\\nThe user lives in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
+Ich verbessere mein Deutsch.\\nIch wohne in Wien.
+  fact | Nutzer: Ich wohne in Wien. | user, lives_in, Wien
+El ejercicio mejora mi espalda.\\nVivo en Sevilla.
+  fact | Usuario: Vivo en Sevilla. | user, lives_in, Sevilla
+Le sport améliore ma santé.\\nJ'habite à Lyon.
+  fact | Utilisateur: J'habite à Lyon. | user, lives_in, Lyon
+# "In fact" puts nothing right, 其实 does.
+In fact, I am vegan.
+  fact | The user is vegan. | user, diet, vegan
+De hecho, soy vegetariana.
+  fact | Usuario: Soy vegetariana. | user, diet, vegetariana
+其实我住在上海。
+  fact | 用户：我住在上海。 | user, lives_in, 上海 | CORRECTS None
+実は大阪に住んでいます。
+  fact | ユーザー：大阪に住んでいます。 | user, lives_in, 大阪 | CORRECTS None
+用户：我住在上海\\n助手：好的，记住了。
+  fact | 用户：我住在上海。 | user, lives_in, 上海
+# What is somebody's is not what they are.
+The company's single point of failure is Bob.
+  fact | The company's single point of failure is Bob.
 # What is stated before a question is kept, in a few words too; what is supposed or of the moment is not.
 I am vegan, what can I cook?
   fact | The user is vegan. | user, diet, vegan
@@ -1508,6 +1541,14 @@ My email is a@b.example, no sorry, dana@b.example.
     "Summarise the following email:\n\nHi Bob, I moved to Graz.\n\nBest, Ana",
     "Nutzer: Übersetze das ins Englische: Ich wohne in Rom.",
     "用户：帮我翻译以下内容：\n我住在杭州。",
+    "Make this sound more professional:\n\nI moved to Berlin.",
+    "Write a reply to this email:\n\nHi, I live in Berlin. My name is Tom Reed.",
+    "Extract the names from the text:\n\nMy name is Tom Reed.",
+    "What do you think of this?\n\nI live in Berlin.",
+    "Kannst du den Text bitte korrigieren?\n\nIch wohne in Rom.",
+    "¿Puedes corregir este texto?\n\nVivo en Roma.",
+    "Peux-tu corriger mon texte ?\n\nJ'habite à Rome.",
+    f"User: Translate this:\n{'I live in Berlin. My wife is vegan. ' * 60}",
     "Book a table for two at Nino's on Friday at 8.",
     "My doctor is great.",
     "It must be lovely in May.",
