@@ -291,6 +291,7 @@ def test_headings_end_where_somebody_else_speaks() -> None:
 
 def test_what_somebody_says_is_no_heading_of_what_the_next_one_says() -> None:
     assert cut("小明: 我搬到上海了\n小红: 真的吗?\n小明: 真的")[1] == ((), "真的吗?")
+    assert cut("lol\nbrb\nI moved to Graz")[0][0] == ()
     assert cut("Ana: Room for two\n\nBen: Booked: a room.\n\nAna: Ok")[1][0] == ()
 
 

@@ -433,6 +433,7 @@ def test_an_exported_chat_without_colons_has_speakers(apart: str) -> None:
         "02:51 alert gps lag\n02:58 Marisol acks\n03:05 Marisol calls\n03:12 alert ends",
         "10:00 受付 開始\n10:30 受付 終了\n二階で講演",
         "9:00\tMaths\tHall 12\n10:00\tSport\tGym\n11:00\tMaths\tHall 12\n12:00\tSport\tGym",
+        "Frage: Wo wohnen Sie?\nAntwort: In Graz.\nFrage: Seit wann?\nAntwort: Seit Mai.",
         "08:00 起床 六時\n09:00 朝食 パン\n10:00 会議 二階\n11:00 朝食 ご飯\n12:00 会議 三階",
     ],
 )
@@ -469,6 +470,26 @@ def test_what_stands_below_a_named_rule_is_not_part_of_the_talk_above_it() -> No
     assert found[-1][1].endswith(notes)
     again = said(f"{talk}\n--- Part 2 ---\nBen: It is done.\nCarl: Then we are.")
     assert [speaker for speaker, _ in again][-2:] == ["Ben", "Carl"]
+
+
+def test_named_rules_part_a_text_that_begins_with_one() -> None:
+    talk = "Agent: Hello.\nCustomer: I live in Graz.\nAgent: Sure."
+    found = said(f"--- CALL ---\n{talk}\n--- SUMMARY ---\nRefund approved.")
+    assert [speaker for speaker, _ in found] == [None, "Agent", "Customer", "Agent", None]
+
+
+def test_a_notice_of_a_channel_is_nobodys_message() -> None:
+    chat = "[10:00] <ana> hi\n[10:01] <ben> cool\n[10:02] * carl has joined\n[10:03] <ana> yes"
+    assert [speaker for speaker, _ in said(chat)] == ["ana", "ben", "system", "ana"]
+    assert {speaker for speaker, _ in said("[10:00] * doors\n[10:30] * talk")} == {None}
+
+
+@pytest.mark.parametrize("other", ["~ben~", "*ben*", "wife", "_lena_"])
+def test_who_has_any_nickname_is_not_taken_for_who_spoke_before(other: str) -> None:
+    found = said(f"me: are you home\n{other}: i am at work\nme: ok")
+    assert [speaker for speaker, _ in found] == ["me", other.strip("~*"), "me"]
+    found = said(f"Max88: ich bin da.\n{other}: du auch?\nMax88: Cool.\n{other}: ja")
+    assert [speaker for speaker, _ in found] == ["Max88", other.strip("~*")] * 2
 
 
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:

@@ -59,9 +59,9 @@ _LABEL = re.compile(
     # And of a video call: "(00:12) Ana: hi", "09:14:02 From Ana to Everyone: hi".
     r"|\(?(?P<clock>\d\d?:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:\ ?[ap]m)?)\)?(?:\ [-–])?\ "
     r"(?P<sent>From\ )?)?"
-    r"(?P<stars>\*{2}|__)?(?P<bracket>\[)?"
+    r"(?P<stars>\*{2}|__)?(?P<bracket>\[)?[~^*]?"
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}}|(?<=[ ][-–][ ])\+\d[\d ]{{6,18}}\d)"
-    rf"(?:[ ]?{_EMOJI})?(?(bracket)\])(?(sent)\ to\ [^\n:]{{1,60}})"
+    rf"[~^*]?(?:[ ]?{_EMOJI})?(?(bracket)\])(?(sent)\ to\ [^\n:]{{1,60}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
     # In a script without capitals, also without a blank: "美咲:はい".
@@ -80,8 +80,11 @@ _NOTICE_WORDS = _words(
     "created added changed left joined removed deleted pinned set hat haben ha han creó añadió"
     " cambió salió eliminó a ont"
 )
-# "02.10.26, 18:03 - Ana created this group": a line of the messenger itself.
-_NOTICE = re.compile(rf"\s{{0,8}}(?P<stamp>{_DATED})\ [-–]\ ")
+# "02.10.26, 18:03 - Ana created this group", "[18:03] * ana has joined": of the messenger itself.
+_NOTICE = re.compile(
+    rf"\s{{0,8}}(?:(?P<stamp>{_DATED})\ [-–]"
+    r"|\[(?P<clock>\d\d?:\d\d(?::\d\d)?)\]\ (?:\*{1,3}|-!-))\ "
+)
 # In a chat with times, "[21:14] <tess> hi"; in captions, "<v Ana Kim>hi</v>".
 _ANGLED = re.compile(
     r"\s{0,8}(?:\[?(?P<stamp>(?:[^\[\]<\n]{0,20}[ T])?\d\d?:\d\d(?::\d\d)?)\]?\s{1,3}|(?=<v[ .]))"
@@ -173,6 +176,7 @@ _NOT_SPEAKERS = _words(
     " asistentes author committer commit merge resolved approved agreed rejected deferred"
     " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
     " décision korrektur richtigstellung corrección rectificación rectification"
+    " frage antwort beispiel pregunta respuesta ejemplo réponse exemple prompt sentence text"
     " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
 )
 # Keys of notes, word lists and changes, in small letters.
@@ -255,8 +259,10 @@ def _labelled(line: str, start: int, end: int) -> Line:
         marked = bool(stamp) and not label["clock"] and is_moment(stamp)
         return Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
     if notice := _NOTICE.match(line):
-        return Line(start, start + notice.end(), end, SYSTEM, notice["stamp"])
-    if label and not before and may_speak(label["name"], small=True):
+        stamp = notice["stamp"] or notice["clock"]
+        return Line(start, start + notice.end(), end, SYSTEM, stamp)
+    small = label and not before and label["name"] not in _SMALL_KEYS
+    if label and small and may_speak(label["name"], small=True):
         return Line(start, start + label.end(), end, _name(label), unsure=True)
     return _perhaps_labelled(line, start, end)
 
@@ -339,7 +345,7 @@ def may_speak(name: str, *, small: bool) -> bool:
     if name.lower() in _FILLER and len(name) > 2:
         return False  # "Mon: Ana opens the shop"
     if small and len(words) == 1:
-        return name not in _SMALL_KEYS
+        return True
     if not words[0][0].isupper():
         return name.startswith("+") or has_no_case(name)  # of a phone
     return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])

@@ -45,7 +45,8 @@ _SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
 _TALK = re.compile(
     r"(?:Hi|Hey|Hello|Dear|Thanks|Thank|Cheers|Sorry|Hallo|Moin|Liebe[rs]?|Danke|Viele|Hola|Gracias"
     r"|Saludos|Bonjour|Bonsoir|Salut|Merci|I|We|You|He|She|It|They|Ich|Wir|Du|Er|Sie|Es|Je|Nous|Il"
-    r"|Elle|Yo|(?:Ok|OK|Okay|Yes|No|Best|Regards|Love|Ja|Nein|Sí|Oui|Non|LG|VG|MfG)$)(?!\w)"
+    r"|Elle|Yo|(?:Ok|OK|Okay|Yes|No|Best|Regards|Love|Ja|Nein|Sí|Oui|Non|LG|VG|MfG"
+    r"|(?i:lol|haha|hm+|omg|ok|yeah|yep|yes|no|hi|hey|hello|brb|thx|thanks|ja|nein))$)(?!\w)"
 )
 
 

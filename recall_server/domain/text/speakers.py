@@ -157,6 +157,11 @@ class _Labels:
         self.speech = {x.start for x in labelled if x.above or _is_speech(text, x)}
         self.chat = _messages_below(content)
         self.exported = sum(line.timed for line in labelled)
+        # "[21:14] <tess> hi"
+        self.channel = any(x.says and x.stamp and text[x.said_from - 2] == ">" for x in labelled)
+        rule = _RULES.search(text)
+        # Named rules part a text that begins with one.
+        self.ruled = rule is not None and all(rule.start() < x.start for x in labelled[:1])
         self.keyed = _are_keys(labelled, text) and (
             len({line.name for line in labelled}) == len(labelled) or _are_records(lines)
         )
@@ -238,7 +243,7 @@ class _Labels:
         if line.above:
             return self.chat > 1 or (line.says and self.chat > 0)
         if line.name == SYSTEM and line.stamp:
-            return self.exported > 0
+            return self.exported > 0 or self.channel
         if self.programme and not line.timed and is_moment(line.stamp or ""):
             return line.says
         return line.unsure or line.says or self._is_named(line)
@@ -259,7 +264,8 @@ class _Labels:
             return Line(line.start, line.start, line.end)
         lone = line.above and line.says and not line.stamp and self.chat == 1
         loose = self.alone and self.is_plain(line)
-        return line._replace(ends=_PARAGRAPH if lone else _SECTION if loose else None)
+        ruled = _RULES if self.ruled else None
+        return line._replace(ends=_PARAGRAPH if lone else _SECTION if loose else ruled)
 
 
 def _is_role(line: Line) -> bool:
@@ -269,8 +275,8 @@ def _is_role(line: Line) -> bool:
 def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     """Drop labels such as "<ana>" and "Ana –" unless every line has one and they recur, and half of
     those with a dash have sentences: "Carrots – 2" is an item of a list. With times, "20:11 健太",
-    every line has one from the first on, and two of them recur; of "ana: hi", most lines have one,
-    and some of these have an "I" or a "you".
+    every line has one from the first on, and two of them recur; beside "ana: hi", most lines have
+    a label, and some of these have an "I" or a "you".
     """
     # "9:00", "Maths" and "Hall 12" are of a timetable.
     apart = {x.start: _is_speech(text, x) for x in lines if x.name and APART.match(text, x.start)}
@@ -283,12 +289,14 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
         is_chat = sum(times > 1 for times in often) > 1
         if is_chat and content[content.index(unsure[0]) :] == unsure:
             return lines
-    again = len({line.name for line in unsure}) < len(unsure)
     if unsure and all(":" in text[x.start : x.said_from] for x in unsure):
         # In a file of settings, nobody says "I" or "you".
-        talk = sum(_TALKS.search(text, line.said_from, line.end) is not None for line in unsure)
-        if again and len(unsure) * 2 > len(content) and talk * _KEYS_OF_SPEECH >= len(unsure):
+        named = [line for line in content if line.name]
+        talk = sum(_TALKS.search(text, line.said_from, line.end) is not None for line in named)
+        recur = len({line.name for line in named}) < len(named)
+        if recur and len(named) * 2 > len(content) and talk * _KEYS_OF_SPEECH >= len(named):
             return lines
+    again = len({line.name for line in unsure}) < len(unsure)
     dashed = [
         text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
     ]

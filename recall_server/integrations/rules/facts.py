@@ -260,7 +260,7 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
 def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact of a `Key: value` line, if the table has its key."""
     attribute = _key(key.strip(), "keys", language)
-    several = re.search(r"\w[:：] ", value)  # "Moewe, password: Krabbe"
+    several = re.search(r"\w[:：] | \| ", value)  # "Moewe, password: Krabbe"
     if attribute is None or several or len(value) > _PAIR_CHARS_MAX:
         return None
     shared = is_of("of_things", attribute) and speaker.entity == "user"

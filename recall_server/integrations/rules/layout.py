@@ -13,6 +13,7 @@ from itertools import pairwise
 from recall_server.domain.episode import Span
 from recall_server.domain.text import passages
 from recall_server.domain.text.attribution import begins_with_day
+from recall_server.domain.text.labels import ROLES
 from recall_server.integrations.rules.facts import Found, Speaker, find_fact, is_owned
 from recall_server.integrations.rules.judging import has_verb, size
 from recall_server.integrations.rules.language import Table, roles_of, shape
@@ -316,7 +317,8 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
     user = Speaker("user", language.data["user"])
     if label is None:
         return user
-    if named := shape("parentheses").search(line):
+    stands = label.lower() in ROLES or not label[:1].isupper()  # and not "Ana Kim (host)"
+    if stands and (named := shape("parentheses").search(line)):
         return Speaker(named[1], named[1])
     words = re.findall(r"\w+", label.lower()) or [""]
     if not roles_of("silent").isdisjoint([words[0], words[-1]]):

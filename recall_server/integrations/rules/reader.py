@@ -8,6 +8,7 @@ from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate, Passage, candidates_max
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.text.dates import began
+from recall_server.domain.text.labels import may_speak
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.rules import facts, judging, layout, wording
 from recall_server.integrations.rules.facts import Found, Speaker, find_fact, of_pair
@@ -157,13 +158,12 @@ class _Reader:
         """Return what is said without a text handed over ("Translate this:"), and if one is."""
         begins = self.turn.speaker is not None or all(x.start < _HEAD_CHARS for x in part[:1])
         for at, piece in enumerate(part if begins and not above else ()):
-            asks = self.language.has("drop.handed", piece.key or piece.text)
-            if not asks or piece.kind is Kind.ITEM:
-                continue
-            if piece.key or piece.text.endswith((":", "：")):
+            head, apart, _ = piece.text.replace("：", ":").partition(":")
+            asks = self.language.has("drop.handed", head) and piece.kind is not Kind.ITEM
+            if asks and apart:
                 return part[:at], True
-            end = self.passage.text.find("\n", piece.end)
-            if piece in part[:2] and end >= 0:
+            end = self.passage.text.find("\n", piece.end) if asks and piece in part[:2] else -1
+            if end >= 0:
                 return [one for one in part if one.end <= end and one is not piece], True
         return ([], True) if above else (part, False)
 
@@ -389,10 +389,10 @@ class _Reader:
             return
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
         first = language.has("words.first", value)
-        speaks = first and not language.starts("keep.order", value)
+        speaks = not (language.starts("keep.order", value) or re.match(r"(?:me|mine)\b", value))
         # In minutes of a meeting the name before the colon is the speaker.
-        named = key.istitle() and " " not in key and not re.match(r"(?:me|mine)\b", value)
-        if by or (speaks and named and not self.turn.speaker):
+        named = key.istitle() and " " not in key and may_speak(key, small=False)
+        if by or (first and speaks and named and not self.turn.speaker):
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
         heading = "" if self.turn.speaker else self.headings.text

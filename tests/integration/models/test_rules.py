@@ -97,6 +97,15 @@ De hecho, soy vegetariana.
   fact | ユーザー：大阪に住んでいます。 | user, lives_in, 大阪 | CORRECTS None
 用户：我住在上海\\n助手：好的，记住了。
   fact | 用户：我住在上海。 | user, lives_in, 上海
+# Whose words are examples, of a novel, or passed on, cannot be told.
+I live in Graz. Please translate this into Spanish: My wife is a doctor.
+  fact | The user lives in Graz. | user, lives_in, Graz
+Hi! I own a bike.\\n\\nHere's what my boss wrote:\\n\\nI live in Berlin now.
+  fact | The user owns a bike. | user, owns, a bike
+Goal: I want to run a marathon.
+  fact | Goal: the user wants to run a marathon.
+Ana Kim (Sales): I live in Linz.\\nBen: Good.\\nAna Kim (Sales): Yes, in Linz.
+  fact | Ana Kim lives in Linz. | Ana Kim, lives_in, Linz
 # What is somebody's is not what they are.
 The company's single point of failure is Bob.
   fact | The company's single point of failure is Bob.
@@ -1547,6 +1556,11 @@ My email is a@b.example, no sorry, dana@b.example.
     "What do you think of this?\n\nI live in Berlin.",
     "Kannst du den Text bitte korrigieren?\n\nIch wohne in Rom.",
     "¿Puedes corregir este texto?\n\nVivo en Roma.",
+    "Example: I love my new phone.\nExample: I hate waiting.",
+    "— Vivo en Roma —dijo Marta.\n— Yo trabajo en Madrid —contestó Luis.",
+    "— J'habite à Rome, dit Marie.\n— Moi, je travaille à Paris, répondit Luc.",
+    "Frage: Wo wohnen Sie?\nAntwort: Ich wohne in Graz.",
+    "9:00\tMaths\tHall 12\n10:00\tSport\tGym\n11:00\tMaths\tHall 12\n12:00\tSport\tGym",
     "Peux-tu corriger mon texte ?\n\nJ'habite à Rome.",
     f"User: Translate this:\n{'I live in Berlin. My wife is vegan. ' * 60}",
     "Book a table for two at Nino's on Friday at 8.",
