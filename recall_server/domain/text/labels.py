@@ -177,6 +177,9 @@ _NOT_SPEAKERS = _words(
     " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
     " décision korrektur richtigstellung corrección rectificación rectification"
     " frage antwort beispiel pregunta respuesta ejemplo réponse exemple prompt sentence text"
+    " translate translation summarize summarise proofread rewrite rephrase paraphrase shorten"
+    " übersetze übersetzung korrigiere zusammenfassung traduce traducción corrige resumen resume"
+    " traduis traduction résumé 翻译 翻訳 总结 要約"
     " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
 )
 # Keys of notes, word lists and changes, in small letters.

@@ -20,12 +20,11 @@ from recall_server.integrations.rules.language import Table, roles_of, shape
 from recall_server.integrations.rules.wording import cleaned
 
 PIECE_CHARS_MAX = 600
-DAY, UNMARKED = 3, 7
+# The levels of a line in capitals below the title, of a day, and of a heading without a mark.
+_SECTION, DAY, UNMARKED = 2, 3, 7
 _PART_WORDS_MAX, _CAPTION_WORDS_MAX = 6, 4
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
-# The level of a line in capitals below the title.
-_SECTION = 2
 # "WLAN" is a caption like "Kitchen".
 _INITIALS_MAX = 5
 # So many labels that each occur once are keys, even before whole sentences.

@@ -158,8 +158,9 @@ class _Reader:
         """Return what is said without a text handed over ("Translate this:"), and if one is."""
         begins = self.turn.speaker is not None or all(x.start < _HEAD_CHARS for x in part[:1])
         for at, piece in enumerate(part if begins and not above else ()):
-            head, apart, _ = piece.text.replace("：", ":").partition(":")
-            asks = self.language.has("drop.handed", head) and piece.kind is not Kind.ITEM
+            said = "" if piece.kind is Kind.ITEM else piece.text.replace("：", ":")
+            head, apart, below = said.partition(":")
+            asks = self.language.has("drop.handed", f"{head.strip()}{apart}{below[:1]}")
             if asks and apart:
                 return part[:at], True
             end = self.passage.text.find("\n", piece.end) if asks and piece in part[:2] else -1

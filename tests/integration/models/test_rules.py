@@ -102,6 +102,14 @@ I live in Graz. Please translate this into Spanish: My wife is a doctor.
   fact | The user lives in Graz. | user, lives_in, Graz
 Hi! I own a bike.\\n\\nHere's what my boss wrote:\\n\\nI live in Berlin now.
   fact | The user owns a bike. | user, owns, a bike
+The vet said: Rex needs a diet.
+  fact | The vet said: Rex needs a diet.
+My brother sent me a letter\\nI live in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
+3. Mai 2026 Ich bin nach Graz gezogen.\\n5. Mai 2026 Ich wohne in Graz.\\n9. Mai 2026 Ich arbeite bei AVL.
+  fact | Nutzer: 3. Mai 2026 Ich bin nach Graz gezogen.
+  fact | Nutzer: 5. Mai 2026 Ich wohne in Graz.
+  fact | Nutzer: 9. Mai 2026 Ich arbeite bei AVL.
 Goal: I want to run a marathon.
   fact | Goal: the user wants to run a marathon.
 Ana Kim (Sales): I live in Linz.\\nBen: Good.\\nAna Kim (Sales): Yes, in Linz.
@@ -1559,6 +1567,18 @@ My email is a@b.example, no sorry, dana@b.example.
     "Example: I love my new phone.\nExample: I hate waiting.",
     "— Vivo en Roma —dijo Marta.\n— Yo trabajo en Madrid —contestó Luis.",
     "— J'habite à Rome, dit Marie.\n— Moi, je travaille à Paris, répondit Luc.",
+    "Translate: I live in Rome.",
+    "Korrigiere: Ich wohne in Rom.",
+    "Corrige: Yo vivo en Roma.",
+    "Traduis : J'habite à Rome.",
+    "翻译：我住在罗马。",
+    "请把这封邮件总结一下：\n\n我住在罗马。",
+    "英語にして：私はローマに住んでいます。",
+    "Mein Chef schrieb mir:\n\nIch wohne jetzt in Rom.",
+    "Mi jefe me escribió:\n\nVivo en Roma.",
+    "Mon chef m'a écrit :\n\nJ'habite à Rome.",
+    "我老板写道：\n\n我住在罗马。",
+    "Here is my essay:\n\nI live in Rome.",
     "Frage: Wo wohnen Sie?\nAntwort: Ich wohne in Graz.",
     "9:00\tMaths\tHall 12\n10:00\tSport\tGym\n11:00\tMaths\tHall 12\n12:00\tSport\tGym",
     "Peux-tu corriger mon texte ?\n\nJ'habite à Rome.",
