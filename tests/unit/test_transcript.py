@@ -459,6 +459,10 @@ def test_a_role_speaks_in_each_language(role: str) -> None:
 
 def test_a_role_is_a_key_among_settings_and_in_an_invoice() -> None:
     assert said("host: db.example\nport: 80\nuser: app")[0][0] is None
+    assert said("Host: db1\nUser: root\nPort: 22")[0][0] is None
+    assert said("Agent: Tom Reed\nPolicy: 4711\nCustomer: Ana Kim, Graz")[0][0] is None
+    assert said("User story: As a nurse I want to see my shifts.")[0][0] is None
+    assert said("role: user\ncontent: I am here.\nrole: agent\ncontent: Ok.")[0][0] is None
     assert said("客户：上海明珠贸易有限公司\n电话：13800000000")[0][0] is None
 
 

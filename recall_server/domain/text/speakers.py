@@ -190,8 +190,9 @@ class _Labels:
         spoken = sum(line.start in self.speech for line in roles)
         keys = all((line.name or "").lower() in ROLES_OR_KEYS for line in roles)
         # So is "user: app" beside "port: 80".
-        settings = not spoken and any(
-            not (line.name or line.code) and _SETTING.match(text, line.start, line.end)
+        ended = any(text[x.start : x.end].rstrip().endswith(STOPS) for x in roles)
+        settings = (not spoken or (keys and not ended)) and any(
+            not (_is_role(line) or line.code) and _SETTING.match(text, line.start, line.end)
             for line in content
         )
         self.roles_speak = not settings and (not keys or spoken * 2 >= len(roles))

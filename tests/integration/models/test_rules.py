@@ -110,6 +110,10 @@ My brother sent me a letter\\nI live in Graz.
   fact | Nutzer: 3. Mai 2026 Ich bin nach Graz gezogen.
   fact | Nutzer: 5. Mai 2026 Ich wohne in Graz.
   fact | Nutzer: 9. Mai 2026 Ich arbeite bei AVL.
+role: user\\ncontent: I live in Graz.\\nrole: assistant\\ncontent: Nice to meet you.
+  fact | The user: role: user.
+  fact | Content: the user lives in Graz.
+  fact | The user: role: assistant.
 Goal: I want to run a marathon.
   fact | Goal: the user wants to run a marathon.
 Ana Kim (Sales): I live in Linz.\\nBen: Good.\\nAna Kim (Sales): Yes, in Linz.
@@ -1568,6 +1572,7 @@ My email is a@b.example, no sorry, dana@b.example.
     "— Vivo en Roma —dijo Marta.\n— Yo trabajo en Madrid —contestó Luis.",
     "— J'habite à Rome, dit Marie.\n— Moi, je travaille à Paris, répondit Luc.",
     "Translate: I live in Rome.",
+    "As a nurse, I want to see my shifts, so that I can plan my week.",
     "Korrigiere: Ich wohne in Rom.",
     "Corrige: Yo vivo en Roma.",
     "Traduis : J'habite à Rome.",
