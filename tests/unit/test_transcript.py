@@ -462,6 +462,8 @@ def test_a_role_is_a_key_among_settings_and_in_an_invoice() -> None:
     assert said("Host: db1\nUser: root\nPort: 22")[0][0] is None
     assert said("Agent: Tom Reed\nPolicy: 4711\nCustomer: Ana Kim, Graz")[0][0] is None
     assert said("User story: As a nurse I want to see my shifts.")[0][0] is None
+    assert said("Week 2: I started.\nWeek 3: I met Ana.")[0][0] is None
+    assert said("Customer service: How can I help?")[0][0] == "Customer service"
     assert said("role: user\ncontent: I am here.\nrole: agent\ncontent: Ok.")[0][0] is None
     assert said("客户：上海明珠贸易有限公司\n电话：13800000000")[0][0] is None
 
@@ -492,6 +494,7 @@ def test_a_notice_of_a_channel_is_nobodys_message() -> None:
 def test_who_has_any_nickname_is_not_taken_for_who_spoke_before(other: str) -> None:
     found = said(f"me: are you home\n{other}: i am at work\nme: ok")
     assert [speaker for speaker, _ in found] == ["me", other.strip("~*"), "me"]
+    assert [one for one, _ in said("Me: hi\nAna: hello\nMe: I am home")] == ["Me", "Ana", "Me"]
     found = said(f"Max88: ich bin da.\n{other}: du auch?\nMax88: Cool.\n{other}: ja")
     assert [speaker for speaker, _ in found] == ["Max88", other.strip("~*")] * 2
 

@@ -179,6 +179,7 @@ _NOT_SPEAKERS = _words(
     " frage antwort beispiel pregunta respuesta ejemplo réponse exemple prompt sentence text"
     " translate translation summarize summarise proofread rewrite rephrase paraphrase shorten"
     " übersetze übersetzung korrigiere zusammenfassung traduce traducción corrige resumen resume"
+    " week day month woche tag semana día semaine jour phase sprint lesson task aufgabe tarea tâche"
     " ad poll quiz story joke quote riddle headline traduis traduction résumé 翻译 翻訳 总结 要約"
     " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
 )
@@ -190,6 +191,7 @@ _SMALL_KEYS = _words(
     " mood sleep food weather dream work home health money family doing done blocked blockers wins"
     " fails expected actual given and but or if else off on yes no pro con rule"
     " role content message name type prompt response greet hello bye welcome open close click run"
+    " added fixed changed removed deprecated security image command"
     " en de fr es it pt nl ja zh gut schlecht frühstück mittag mittagessen abendessen morgens"
     " abends bueno malo desayuno almuerzo cena bien mal matin midi soir déjeuner dîner"
 )
@@ -342,8 +344,10 @@ def _stands_above(label: re.Match[str]) -> bool:
 
 def may_speak(name: str, *, small: bool) -> bool:
     words = name.split()
-    # "User 2", but not "User story".
-    if name.lower() in ROLES or (words[0].lower() in ROLES and not words[-1].islower()):
+    # "Customer service", but not "User story".
+    if name.lower() in ROLES or (
+        words[0].lower() in ROLES and words[-1].lower() not in _NOT_SPEAKERS
+    ):
         return True
     if words[0].lower() in _NOT_SPEAKERS or name.endswith(_FAULTS):
         return False

@@ -169,7 +169,7 @@ class _Labels:
             len(labelled) == len(content)
             and len(self.speech) * 2 >= len(labelled)
             and not self.keyed
-        )
+        ) or (len(labelled) == len(content) and self._roles_recur(labelled))
         wide = [line for line in labelled if self.is_wide(line)]
         titles = next((at for at, line in enumerate(content) if line.name), 0)
         names = [line.name for line in wide]
@@ -201,6 +201,13 @@ class _Labels:
         self.chats = len(again) > 1
         self.alone = not roles
         self.names = self._names()
+
+    def _roles_recur(self, labelled: Sequence[Line]) -> bool:
+        """Return whether a role that is no key recurs, and says something."""
+        roles = [x for x in labelled if _is_role(x) and str(x.name).lower() not in ROLES_OR_KEYS]
+        return len({x.name for x in roles}) < len(roles) and any(
+            line.start in self.speech for line in roles
+        )
 
     def _names(self) -> set[str | None]:
         """Return the names that recur; and those that come once with no named rule between, if no

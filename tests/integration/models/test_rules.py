@@ -110,10 +110,11 @@ My brother sent me a letter\\nI live in Graz.
   fact | Nutzer: 3. Mai 2026 Ich bin nach Graz gezogen.
   fact | Nutzer: 5. Mai 2026 Ich wohne in Graz.
   fact | Nutzer: 9. Mai 2026 Ich arbeite bei AVL.
-role: user\\ncontent: I live in Graz.\\nrole: assistant\\ncontent: Nice to meet you.
-  fact | The user: role: user.
+role: user\\ncontent: I live in Graz.
+  fact | Role: user.
   fact | Content: the user lives in Graz.
-  fact | The user: role: assistant.
+要約\\n私は大阪に住んでいます。
+  fact | ユーザー：私は大阪に住んでいます。 | user, lives_in, 大阪
 Goal: I want to run a marathon.
   fact | Goal: the user wants to run a marathon.
 Ana Kim (Sales): I live in Linz.\\nBen: Good.\\nAna Kim (Sales): Yes, in Linz.
