@@ -499,6 +499,11 @@ def test_who_has_any_nickname_is_not_taken_for_who_spoke_before(other: str) -> N
     assert [speaker for speaker, _ in found] == ["Max88", other.strip("~*")] * 2
 
 
+def test_a_time_and_a_name_of_two_words_before_a_colon_are_no_timetable() -> None:
+    chat = "20:11 Ana Kim: ok\n20:12 Ben Lee: hi\n20:13 Ana Kim: yes\n20:14 Ben Lee: see you there"
+    assert [speaker for speaker, _ in said(chat)] == ["Ana Kim", "Ben Lee"] * 2
+
+
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:
     assert said("[10:02] tess: hi\n[10:03] tess: ho") == [("tess", "hi"), ("tess", "ho")]
     log = "[10:02] action=run\n[10:03] learned: restart cart"

@@ -280,6 +280,12 @@ def _is_role(line: Line) -> bool:
     return str(line.name).lower() in ROLES
 
 
+def _is_apart(text: str, line: Line) -> bool:
+    """Return whether only blanks or tabs are between the time, the name and the words."""
+    label = APART.match(text, line.start)
+    return label is not None and label.end() == line.said_from
+
+
 def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     """Drop labels such as "<ana>" and "Ana –" unless every line has one and they recur, and half of
     those with a dash have sentences: "Carrots – 2" is an item of a list. With times, "20:11 健太",
@@ -287,7 +293,9 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     a label, and some of these have an "I" or a "you".
     """
     # "9:00", "Maths" and "Hall 12" are of a timetable.
-    apart = {x.start: _is_speech(text, x) for x in lines if x.name and APART.match(text, x.start)}
+    apart = {
+        line.start: _is_speech(text, line) for line in lines if line.name and _is_apart(text, line)
+    }
     if sum(apart.values()) * _KEYS_OF_SPEECH < len(apart):
         lines = [Line(x.start, x.start, x.end) if x.start in apart else x for x in lines]
     content = [line for line in lines if not (line.blank or line.heading)]
