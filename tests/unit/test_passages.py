@@ -289,6 +289,12 @@ def test_headings_end_where_somebody_else_speaks() -> None:
     assert cut(text)[-2:] == [((), "Fine by me."), ((), "Good.")]
 
 
+def test_what_somebody_says_is_no_heading_of_what_the_next_one_says() -> None:
+    assert cut("小明: 我搬到上海了\n小红: 真的吗?\n小明: 真的")[1] == ((), "真的吗?")
+    assert cut("lol\nbrb\nI moved to Graz")[0][0] == ()
+    assert cut("Ana: Room for two\n\nBen: Booked: a room.\n\nAna: Ok")[1][0] == ()
+
+
 def test_code_is_one_passage_blank_lines_and_all() -> None:
     code = "```python\nx = 1\n\n# no heading\n- no: item\n```"
 

@@ -432,6 +432,9 @@ def test_an_exported_chat_without_colons_has_speakers(apart: str) -> None:
         "10:00 受付 開始\n10:30 講演 木村先生\n12:00 昼食 二階\n13:00 講演 森先生",
         "02:51 alert gps lag\n02:58 Marisol acks\n03:05 Marisol calls\n03:12 alert ends",
         "10:00 受付 開始\n10:30 受付 終了\n二階で講演",
+        "9:00\tMaths\tHall 12\n10:00\tSport\tGym\n11:00\tMaths\tHall 12\n12:00\tSport\tGym",
+        "Frage: Wo wohnen Sie?\nAntwort: In Graz.\nFrage: Seit wann?\nAntwort: Seit Mai.",
+        "08:00 起床 六時\n09:00 朝食 パン\n10:00 会議 二階\n11:00 朝食 ご飯\n12:00 会議 三階",
     ],
 )
 def test_a_time_and_two_words_are_a_label_only_in_a_chat_without_capitals(text: str) -> None:
@@ -441,6 +444,9 @@ def test_a_time_and_two_words_are_a_label_only_in_a_chat_without_capitals(text: 
 def test_names_in_small_letters_speak_if_most_lines_have_one_and_some_say_i() -> None:
     chat = "ana: i moved to graz\nand like it\nbob: nice\nana: come and see me"
     assert [speaker for speaker, _ in said(chat)] == ["ana", "bob", "ana"]
+    for one, other in (("good", "bad"), ("fix", "feat"), ("lunch", "dinner"), ("en", "de")):
+        notes = f"{one}: my own one\n{other}: we saw you\n{one}: I slept\n{other}: you rest"
+        assert {speaker for speaker, _ in said(notes)} == {None}
     settings_ = "run: pip install -e .\nuses: checkout\nrun: pytest -q tests\nif: always()"
     assert {speaker for speaker, _ in said(settings_)} == {None}
 
@@ -448,6 +454,18 @@ def test_names_in_small_letters_speak_if_most_lines_have_one_and_some_say_i() ->
 @pytest.mark.parametrize("role", ["用户", "ユーザー", "Kundin", "Usuaria"])
 def test_a_role_speaks_in_each_language(role: str) -> None:
     assert said(f"{role}：我住在杭州，吃素。")[0][0] == role
+    assert [speaker for speaker, _ in said(f"{role}：我住在杭州。\n客服：好的")] == [role, "客服"]
+
+
+def test_a_role_is_a_key_among_settings_and_in_an_invoice() -> None:
+    assert said("host: db.example\nport: 80\nuser: app")[0][0] is None
+    assert said("Host: db1\nUser: root\nPort: 22")[0][0] is None
+    assert said("Agent: Tom Reed\nPolicy: 4711\nCustomer: Ana Kim, Graz")[0][0] is None
+    assert said("User story: As a nurse I want to see my shifts.")[0][0] is None
+    assert said("Week 2: I started.\nWeek 3: I met Ana.")[0][0] is None
+    assert said("Customer service: How can I help?")[0][0] == "Customer service"
+    assert said("role: user\ncontent: I am here.\nrole: agent\ncontent: Ok.")[0][0] is None
+    assert said("客户：上海明珠贸易有限公司\n电话：13800000000")[0][0] is None
 
 
 def test_what_stands_below_a_named_rule_is_not_part_of_the_talk_above_it() -> None:
@@ -458,6 +476,32 @@ def test_what_stands_below_a_named_rule_is_not_part_of_the_talk_above_it() -> No
     assert found[-1][1].endswith(notes)
     again = said(f"{talk}\n--- Part 2 ---\nBen: It is done.\nCarl: Then we are.")
     assert [speaker for speaker, _ in again][-2:] == ["Ben", "Carl"]
+
+
+def test_named_rules_part_a_text_that_begins_with_one() -> None:
+    talk = "Agent: Hello.\nCustomer: I live in Graz.\nAgent: Sure."
+    found = said(f"--- CALL ---\n{talk}\n--- SUMMARY ---\nRefund approved.")
+    assert [speaker for speaker, _ in found] == [None, "Agent", "Customer", "Agent", None]
+
+
+def test_a_notice_of_a_channel_is_nobodys_message() -> None:
+    chat = "[10:00] <ana> hi\n[10:01] <ben> cool\n[10:02] * carl has joined\n[10:03] <ana> yes"
+    assert [speaker for speaker, _ in said(chat)] == ["ana", "ben", "system", "ana"]
+    assert {speaker for speaker, _ in said("[10:00] * doors\n[10:30] * talk")} == {None}
+
+
+@pytest.mark.parametrize("other", ["~ben~", "*ben*", "wife", "_lena_"])
+def test_who_has_any_nickname_is_not_taken_for_who_spoke_before(other: str) -> None:
+    found = said(f"me: are you home\n{other}: i am at work\nme: ok")
+    assert [speaker for speaker, _ in found] == ["me", other.strip("~*"), "me"]
+    assert [one for one, _ in said("Me: hi\nAna: hello\nMe: I am home")] == ["Me", "Ana", "Me"]
+    found = said(f"Max88: ich bin da.\n{other}: du auch?\nMax88: Cool.\n{other}: ja")
+    assert [speaker for speaker, _ in found] == ["Max88", other.strip("~*")] * 2
+
+
+def test_a_time_and_a_name_of_two_words_before_a_colon_are_no_timetable() -> None:
+    chat = "20:11 Ana Kim: ok\n20:12 Ben Lee: hi\n20:13 Ana Kim: yes\n20:14 Ben Lee: see you there"
+    assert [speaker for speaker, _ in said(chat)] == ["Ana Kim", "Ben Lee"] * 2
 
 
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:

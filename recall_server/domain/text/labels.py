@@ -59,9 +59,9 @@ _LABEL = re.compile(
     # And of a video call: "(00:12) Ana: hi", "09:14:02 From Ana to Everyone: hi".
     r"|\(?(?P<clock>\d\d?:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:\ ?[ap]m)?)\)?(?:\ [-–])?\ "
     r"(?P<sent>From\ )?)?"
-    r"(?P<stars>\*{2}|__)?(?P<bracket>\[)?"
+    r"(?P<stars>\*{2}|__)?(?P<bracket>\[)?[~^*]?"
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}}|(?<=[ ][-–][ ])\+\d[\d ]{{6,18}}\d)"
-    rf"(?:[ ]?{_EMOJI})?(?(bracket)\])(?(sent)\ to\ [^\n:]{{1,60}})"
+    rf"[~^*]?(?:[ ]?{_EMOJI})?(?(bracket)\])(?(sent)\ to\ [^\n:]{{1,60}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
     # In a script without capitals, also without a blank: "美咲:はい".
@@ -80,8 +80,11 @@ _NOTICE_WORDS = _words(
     "created added changed left joined removed deleted pinned set hat haben ha han creó añadió"
     " cambió salió eliminó a ont"
 )
-# "02.10.26, 18:03 - Ana created this group": a line of the messenger itself.
-_NOTICE = re.compile(rf"\s{{0,8}}(?P<stamp>{_DATED})\ [-–]\ ")
+# "02.10.26, 18:03 - Ana created this group", "[18:03] * ana has joined": of the messenger itself.
+_NOTICE = re.compile(
+    rf"\s{{0,8}}(?:(?P<stamp>{_DATED})\ [-–]"
+    r"|\[(?P<clock>\d\d?:\d\d(?::\d\d)?)\]\ (?:\*{1,3}|-!-))\ "
+)
 # In a chat with times, "[21:14] <tess> hi"; in captions, "<v Ana Kim>hi</v>".
 _ANGLED = re.compile(
     r"\s{0,8}(?:\[?(?P<stamp>(?:[^\[\]<\n]{0,20}[ T])?\d\d?:\d\d(?::\d\d)?)\]?\s{1,3}|(?=<v[ .]))"
@@ -121,7 +124,7 @@ _UNSURE = re.compile(
     r"[ ]{1,4}(?=\S)"
 )
 # Of LINE: "20:11", the name and the words, with tabs between them; a copy may have blanks instead.
-_APART = re.compile(
+APART = re.compile(
     r"\s{0,8}(?P<stamp>\d\d?:\d\d(?:[ ][ap]m)?)(?:\t(?P<name>[^\t\n]{1,40})\t"
     r"|[ ]{1,3}(?P<short>[^\W\d_]{1,10})[ ]{1,3})(?=\S)",
     re.IGNORECASE,
@@ -173,7 +176,24 @@ _NOT_SPEAKERS = _words(
     " asistentes author committer commit merge resolved approved agreed rejected deferred"
     " beschluss beschlossen anwesend entschuldigt protokoll acuerdo acuerdos présents excusés"
     " décision korrektur richtigstellung corrección rectificación rectification"
+    " frage antwort beispiel pregunta respuesta ejemplo réponse exemple prompt sentence text"
+    " translate translation summarize summarise proofread rewrite rephrase paraphrase shorten"
+    " übersetze übersetzung korrigiere zusammenfassung traduce traducción corrige resumen resume"
+    " week day month woche tag semana día semaine jour phase sprint lesson task aufgabe tarea tâche"
+    " ad poll quiz story joke quote riddle headline traduis traduction résumé 翻译 翻訳 总结 要約"
     " 时间 地点 日期 姓名 备注 电话 地址 主题 标题 日時 場所 名前 備考 時間 住所 趣味"
+)
+# Keys of notes, word lists and changes, in small letters.
+_SMALL_KEYS = _words(
+    "good bad best worst high low breakfast lunch dinner supper snack snacks morning noon afternoon"
+    " evening night fix feat feature chore docs refactor perf test style build revert left right"
+    " before after old new now then start stop keep want need like dislike love hate well improve"
+    " mood sleep food weather dream work home health money family doing done blocked blockers wins"
+    " fails expected actual given and but or if else off on yes no pro con rule"
+    " role content message name type prompt response greet hello bye welcome open close click run"
+    " added fixed changed removed deprecated security image command"
+    " en de fr es it pt nl ja zh gut schlecht frühstück mittag mittagessen abendessen morgens"
+    " abends bueno malo desayuno almuerzo cena bien mal matin midi soir déjeuner dîner"
 )
 _FAULTS = ("Error", "Exception", "Warning")
 
@@ -245,15 +265,17 @@ def _labelled(line: str, start: int, end: int) -> Line:
         marked = bool(stamp) and not label["clock"] and is_moment(stamp)
         return Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
     if notice := _NOTICE.match(line):
-        return Line(start, start + notice.end(), end, SYSTEM, notice["stamp"])
-    if label and not before and may_speak(label["name"], small=True):
+        stamp = notice["stamp"] or notice["clock"]
+        return Line(start, start + notice.end(), end, SYSTEM, stamp)
+    small = label and not before and label["name"] not in _SMALL_KEYS
+    if label and small and may_speak(label["name"], small=True):
         return Line(start, start + label.end(), end, _name(label), unsure=True)
     return _perhaps_labelled(line, start, end)
 
 
 def _perhaps_labelled(line: str, start: int, end: int) -> Line:
     """Return a line with what is a label only if many lines have one, if it begins with any."""
-    label = _APART.match(line)
+    label = APART.match(line)
     if label and (label["name"] or has_no_case(label["short"])):
         name, unsure = label["name"] or label["short"], not label["name"]
         said = start + label.end()
@@ -322,7 +344,10 @@ def _stands_above(label: re.Match[str]) -> bool:
 
 def may_speak(name: str, *, small: bool) -> bool:
     words = name.split()
-    if name.lower() in ROLES or words[0].lower() in ROLES:
+    # "Customer service", but not "User story".
+    if name.lower() in ROLES or (
+        words[0].lower() in ROLES and words[-1].lower() not in _NOT_SPEAKERS
+    ):
         return True
     if words[0].lower() in _NOT_SPEAKERS or name.endswith(_FAULTS):
         return False

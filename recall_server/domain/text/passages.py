@@ -45,7 +45,8 @@ _SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
 _TALK = re.compile(
     r"(?:Hi|Hey|Hello|Dear|Thanks|Thank|Cheers|Sorry|Hallo|Moin|Liebe[rs]?|Danke|Viele|Hola|Gracias"
     r"|Saludos|Bonjour|Bonsoir|Salut|Merci|I|We|You|He|She|It|They|Ich|Wir|Du|Er|Sie|Es|Je|Nous|Il"
-    r"|Elle|Yo|(?:Ok|OK|Okay|Yes|No|Best|Regards|Love|Ja|Nein|Sí|Oui|Non|LG|VG|MfG)$)(?!\w)"
+    r"|Elle|Yo|(?:Ok|OK|Okay|Yes|No|Best|Regards|Love|Ja|Nein|Sí|Oui|Non|LG|VG|MfG"
+    r"|(?i:lol|haha|hm+|omg|ok|yeah|yep|yes|no|hi|hey|hello|brb|thx|thanks|ja|nein))$)(?!\w)"
 )
 
 
@@ -97,6 +98,7 @@ PASSAGE_CHARS = 420
 # Lines of which each is a sentence are joined up to this many: in notes, each line is of another
 # matter. With 420, answers are 15 % longer and show no more.
 LINES_CHARS = 100
+_LABEL_CHARS_MAX = 160
 # A line of prose of such a length continues in the next one, unless a sentence ends there.
 _WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 140
 # Of the longest line, so long is a full one; of the lines, so many are full in wrapped prose.
@@ -226,8 +228,9 @@ def blocks(text: str, turn: Span) -> Iterator[Block]:
         for line in _LINE.finditer(text, turn.start, turn.end)
         if line[0].strip()
     ]
-    # A line by itself may be the heading of the next turn.
-    last = turn.end if len(lines) > 1 else len(text)
+    # A line by itself, with no label before it, may be the heading of the next turn.
+    labelled = text[max(0, turn.start - _LABEL_CHARS_MAX) : turn.start].rpartition("\n")[2].strip()
+    last = turn.end if len(lines) > 1 or labelled else len(text)
     named = [
         is_heading(
             text[start:end],

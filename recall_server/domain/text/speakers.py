@@ -11,7 +11,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, takewhile, zip_longest
 
 from recall_server.domain.text.attribution import DATE, is_moment
-from recall_server.domain.text.labels import ROLES, ROLES_OR_KEYS, SYSTEM, Line, has_no_case
+from recall_server.domain.text.labels import (
+    APART,
+    ROLES,
+    ROLES_OR_KEYS,
+    SYSTEM,
+    Line,
+    has_no_case,
+)
 
 STOPS = (".", "!", "?", "…", "。", "！", "？", ".)")
 _SPEECH_WORDS_MIN = 3
@@ -50,6 +57,7 @@ _PAIR = re.compile(
 _INITIALS = re.compile(
     rf"(?<![\w.'’-])(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
 )
+_SETTING = re.compile(r"[ \t]*[\w-]{1,30}:[ \t]+\S+[ \t]*$", re.MULTILINE)
 # What somebody says of themselves or to another.
 _TALKS = re.compile(
     r"\b(?:i|i'm|im|i've|i'll|you|my|me|we|our|us|ich|du|mir|mein|wir|uns|yo|tú|mi|je|tu|moi|mon|nous)\b",
@@ -149,6 +157,11 @@ class _Labels:
         self.speech = {x.start for x in labelled if x.above or _is_speech(text, x)}
         self.chat = _messages_below(content)
         self.exported = sum(line.timed for line in labelled)
+        # "[21:14] <tess> hi"
+        self.channel = any(x.says and x.stamp and text[x.said_from - 2] == ">" for x in labelled)
+        rule = _RULES.search(text)
+        # Named rules part a text that begins with one.
+        self.ruled = rule is not None and all(rule.start() < x.start for x in labelled[:1])
         self.keyed = _are_keys(labelled, text) and (
             len({line.name for line in labelled}) == len(labelled) or _are_records(lines)
         )
@@ -156,13 +169,17 @@ class _Labels:
             len(labelled) == len(content)
             and len(self.speech) * 2 >= len(labelled)
             and not self.keyed
-        )
+        ) or (len(labelled) == len(content) and self._roles_recur(labelled))
         wide = [line for line in labelled if self.is_wide(line)]
         titles = next((at for at, line in enumerate(content) if line.name), 0)
         names = [line.name for line in wide]
         recurs = len({*names}) < len(list(groupby(names)))
         spoken = sum(line.start in self.speech for line in wide)
         recurs = recurs and spoken * _KEYS_OF_SPEECH >= len(wide)
+        # "客户：…" alone is a key.
+        self.wide_roles_speak = any(
+            _is_role(x) and x.start in self.speech and x.name not in ROLES_OR_KEYS for x in wide
+        )
         self.wide_speak = len(wide) == len(content) - titles and recurs
         self.plain = [line for line in labelled if self.is_plain(line)]
         # "09:00 Registration: coffee": in a programme, few things come twice.
@@ -172,12 +189,25 @@ class _Labels:
         # "Host: example.org" alone is a key.
         spoken = sum(line.start in self.speech for line in roles)
         keys = all((line.name or "").lower() in ROLES_OR_KEYS for line in roles)
-        self.roles_speak = not keys or spoken * 2 >= len(roles)
+        # So is "user: app" beside "port: 80".
+        ended = any(text[x.start : x.end].rstrip().endswith(STOPS) for x in roles)
+        settings = (not spoken or (keys and not ended)) and any(
+            not (_is_role(line) or line.code) and _SETTING.match(text, line.start, line.end)
+            for line in content
+        )
+        self.roles_speak = not settings and (not keys or spoken * 2 >= len(roles))
         self.times = Counter(line.name for line in labelled)
         again = {line.name for line in labelled if line.timed and self.times[line.name] > 1}
         self.chats = len(again) > 1
         self.alone = not roles
         self.names = self._names()
+
+    def _roles_recur(self, labelled: Sequence[Line]) -> bool:
+        """Return whether a role that is no key recurs, and says something."""
+        roles = [x for x in labelled if _is_role(x) and str(x.name).lower() not in ROLES_OR_KEYS]
+        return len({x.name for x in roles}) < len(roles) and any(
+            line.start in self.speech for line in roles
+        )
 
     def _names(self) -> set[str | None]:
         """Return the names that recur; and those that come once with no named rule between, if no
@@ -217,11 +247,11 @@ class _Labels:
 
     def speaks(self, line: Line) -> bool:
         if self.is_wide(line):
-            return self.wide_speak or (_is_role(line) and line.start in self.speech)
+            return self.wide_speak or (_is_role(line) and self.wide_roles_speak)
         if line.above:
             return self.chat > 1 or (line.says and self.chat > 0)
         if line.name == SYSTEM and line.stamp:
-            return self.exported > 0
+            return self.exported > 0 or self.channel
         if self.programme and not line.timed and is_moment(line.stamp or ""):
             return line.says
         return line.unsure or line.says or self._is_named(line)
@@ -242,19 +272,32 @@ class _Labels:
             return Line(line.start, line.start, line.end)
         lone = line.above and line.says and not line.stamp and self.chat == 1
         loose = self.alone and self.is_plain(line)
-        return line._replace(ends=_PARAGRAPH if lone else _SECTION if loose else None)
+        ruled = _RULES if self.ruled else None
+        return line._replace(ends=_PARAGRAPH if lone else _SECTION if loose else ruled)
 
 
 def _is_role(line: Line) -> bool:
     return str(line.name).lower() in ROLES
 
 
+def _is_apart(text: str, line: Line) -> bool:
+    """Return whether only blanks or tabs are between the time, the name and the words."""
+    label = APART.match(text, line.start)
+    return label is not None and label.end() == line.said_from
+
+
 def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
     """Drop labels such as "<ana>" and "Ana –" unless every line has one and they recur, and half of
     those with a dash have sentences: "Carrots – 2" is an item of a list. With times, "20:11 健太",
-    every line has one from the first on, and two of them recur; of "ana: hi", most lines have one,
-    and some of these have an "I" or a "you".
+    every line has one from the first on, and two of them recur; beside "ana: hi", most lines have
+    a label, and some of these have an "I" or a "you".
     """
+    # "9:00", "Maths" and "Hall 12" are of a timetable.
+    apart = {
+        line.start: _is_speech(text, line) for line in lines if line.name and _is_apart(text, line)
+    }
+    if sum(apart.values()) * _KEYS_OF_SPEECH < len(apart):
+        lines = [Line(x.start, x.start, x.end) if x.start in apart else x for x in lines]
     content = [line for line in lines if not (line.blank or line.heading)]
     unsure = [line for line in content if line.unsure]
     if unsure and all(line.stamp for line in unsure):
@@ -262,12 +305,14 @@ def _without_lists(lines: Sequence[Line], text: str) -> Sequence[Line]:
         is_chat = sum(times > 1 for times in often) > 1
         if is_chat and content[content.index(unsure[0]) :] == unsure:
             return lines
-    again = len({line.name for line in unsure}) < len(unsure)
     if unsure and all(":" in text[x.start : x.said_from] for x in unsure):
         # In a file of settings, nobody says "I" or "you".
-        talk = sum(_TALKS.search(text, line.said_from, line.end) is not None for line in unsure)
-        if again and len(unsure) * 2 > len(content) and talk * _KEYS_OF_SPEECH >= len(unsure):
+        named = [line for line in content if line.name]
+        talk = sum(_TALKS.search(text, line.said_from, line.end) is not None for line in named)
+        recur = len({line.name for line in named}) < len(named)
+        if recur and len(named) * 2 > len(content) and talk * _KEYS_OF_SPEECH >= len(named):
             return lines
+    again = len({line.name for line in unsure}) < len(unsure)
     dashed = [
         text[x.start : x.end].rstrip() for x in unsure if "<" not in text[x.start : x.said_from]
     ]

@@ -20,8 +20,6 @@ PASSAGE_CHARS = 4_000
 # Reading takes about 10 µs a character, sending a passage to another process about 300 µs.
 INLINE_CHARS_MAX = 300
 
-_Read = Callable[[Passage], tuple[tuple[Candidate, ...], str | None]]
-
 
 class RulesExtractor(Extractor):
     """Keeps what is plainly stated, by tables of cues: no network, no model, no state."""
@@ -60,7 +58,7 @@ def extraction(passage: Passage) -> Extraction:
 
 
 @cache
-def _reader() -> _Read:
+def _reader() -> Callable[[Passage], tuple[tuple[Candidate, ...], str | None]]:
     # Imported on use: most commands extract nothing, and compiling the patterns takes time.
     from recall_server.integrations.rules import facts, language  # noqa: PLC0415
     from recall_server.integrations.rules.reader import read  # noqa: PLC0415

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
-from recall_server.integrations.rules.language import Table, shape, table
+from recall_server.integrations.rules.language import Table, roles_of, shape, table
 
 _SUBJECT_WORDS_MAX, _PAIR_CHARS_MAX = 5, 80
 
@@ -189,8 +189,7 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
 
 def is_owned(text: str, language: Table) -> bool:
     """Return whether a text begins with the speaker's possessive: "My wife is vegan"."""
-    mine = rf"(?:{language.data['facts']['my']}) "
-    return re.match(mine, text, re.IGNORECASE) is not None
+    return re.match(rf"(?:{language.data['facts']['my']}) ", text, re.IGNORECASE) is not None
 
 
 def speaks(text: str, language: Table) -> bool:
@@ -261,12 +260,12 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
 def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact of a `Key: value` line, if the table has its key."""
     attribute = _key(key.strip(), "keys", language)
-    several = re.search(r"\w[:：] ", value)  # "Moewe, password: Krabbe"
-    if attribute is None or several or len(value) > _PAIR_CHARS_MAX:
+    several = re.search(r"\w[:：] | \| ", value)  # "Moewe, password: Krabbe"
+    is_role = value.lower() in roles_of("users") | roles_of("silent")  # "role: user" of a chat
+    if attribute is None or several or is_role or len(value) > _PAIR_CHARS_MAX:
         return None
     shared = is_of("of_things", attribute) and speaker.entity == "user"
-    entity = "team" if shared else speaker.entity
-    return Found(Fact(entity, attribute, value.strip(" *`.")))
+    return Found(Fact("team" if shared else speaker.entity, attribute, value.strip(" *`.")))
 
 
 def _key(word: str, names: str, language: Table) -> str | None:

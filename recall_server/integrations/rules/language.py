@@ -111,9 +111,7 @@ def detect(text: str) -> tuple[str | None, float]:
     if han + kana > latin / 4:
         return ("ja" if kana * 8 > han else "zh"), 1.0
     words = [word.lower().replace("’", "'") for word in shape("letters").findall(text)]
-    counts = {
-        name: sum(map(known.__contains__, words)) for name, known in _function_words().items()
-    }
+    counts = {one: sum(map(known.__contains__, words)) for one, known in _function_words().items()}
     for name, letters in table("common").data["letters"].items():
         counts[name] += min(_LETTERS_MAX, len(re.findall(letters, text)))
     ranked = sorted(counts, key=lambda name: -counts[name])

@@ -13,19 +13,18 @@ from itertools import pairwise
 from recall_server.domain.episode import Span
 from recall_server.domain.text import passages
 from recall_server.domain.text.attribution import begins_with_day
+from recall_server.domain.text.labels import ROLES
 from recall_server.integrations.rules.facts import Found, Speaker, find_fact, is_owned
 from recall_server.integrations.rules.judging import has_verb, size
 from recall_server.integrations.rules.language import Table, roles_of, shape
 from recall_server.integrations.rules.wording import cleaned
 
 PIECE_CHARS_MAX = 600
-DAY, UNMARKED = 3, 7
-_PART_WORDS_MAX = 6
-_CAPTION_WORDS_MAX = 4
+# The levels of a line in capitals below the title, of a day, and of a heading without a mark.
+_SECTION, DAY, UNMARKED = 2, 3, 7
+_PART_WORDS_MAX, _CAPTION_WORDS_MAX = 6, 4
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
-# The level of a line in capitals below the title.
-_SECTION = 2
 # "WLAN" is a caption like "Kitchen".
 _INITIALS_MAX = 5
 # So many labels that each occur once are keys, even before whole sentences.
@@ -277,9 +276,7 @@ class Headings:
         """The title of the text and the nearest heading, without generic ones."""
         ranked = [title for _, title in sorted(self.by_level.items())]
         named = [one for one in ranked if not shape("generic").fullmatch(one)]
-        shown = [
-            one if len(one) <= _ASIDE_FROM else passages.ASIDE.sub("", one).strip() for one in named
-        ]
+        shown = [x if len(x) <= _ASIDE_FROM else passages.ASIDE.sub("", x).strip() for x in named]
         return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
 
@@ -319,7 +316,8 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
     user = Speaker("user", language.data["user"])
     if label is None:
         return user
-    if named := shape("parentheses").search(line):
+    stands = label.lower() in ROLES or not label[:1].isupper()  # and not "Ana Kim (host)"
+    if stands and (named := shape("parentheses").search(line)):
         return Speaker(named[1], named[1])
     words = re.findall(r"\w+", label.lower()) or [""]
     if not roles_of("silent").isdisjoint([words[0], words[-1]]):

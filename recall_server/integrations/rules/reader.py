@@ -8,6 +8,7 @@ from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate, Passage, candidates_max
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.text.dates import began
+from recall_server.domain.text.labels import may_speak
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.rules import facts, judging, layout, wording
 from recall_server.integrations.rules.facts import Found, Speaker, find_fact, of_pair
@@ -70,9 +71,8 @@ class _Reader:
         self.called: str | None = None
         self.user = self.speaker = Speaker("user", language.data["user"])
         self.turn, self.asked_by = passage.turns[0], passage.turns[0].speaker
-        self.read_to, self.opens, self.tasked, self.asked_for = 0, True, False, False
-        self.puts_right = self.handed = False
-        self.silent, self.in_mail = True, False
+        self.read_to, self.opens, self.silent = 0, True, True
+        self.tasked = self.asked_for = self.puts_right = self.handed = self.in_mail = False
         text = passage.text
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, text[:20_000].split("\n"))))
@@ -86,8 +86,12 @@ class _Reader:
         names = "|".join(map(re.escape, sorted(named)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
+        start, label = self.turn.span.start, f"{self.turn.speaker}: " if speakers else ""
+        at = (text.rfind(label, 0, start) if label else 0) + len(label)
+        if len(label) <= at < start:  # A text that is handed over may be longer than a passage.
+            asks = layout.pieces(text, at, min(start, at + _HEAD_CHARS), language)
+            self.handed, self.read_to = self._own(list(asks), above=False)[1], start if label else 0
         if not speakers:
-            start = self.turn.span.start
             for begin, end in ((0, min(start, 200)), (max(0, start - _BEFORE_CHARS_MAX), start)):
                 for piece in layout.pieces(text, begin, end, language):
                     if not self.headings.add(piece, language):
@@ -104,6 +108,8 @@ class _Reader:
         if shape("ruled").search(text, self.read_to, span.end):
             self.headings = replace(self.headings, by_level={}, subject=layout.NOBODY)
             self.opens = True
+        # What goes on with no label above it is still of a text that is handed over.
+        self.handed &= not (turn.speaker and text[self.read_to : span.start].strip())
         above = span.start if turn.speaker else self.read_to  # A day above it is in no turn.
         for piece in layout.pieces(text, above, span.start, self.language):
             self.headings.add(piece, self.language)
@@ -121,7 +127,7 @@ class _Reader:
 
     def _utterance(self, part: list[Piece], label: str | None) -> None:
         text, language = self.passage.text, self.language
-        part, self.handed = self._own(part, above=self.handed and label is None)
+        part, self.handed = self._own(part, above=self.handed)
         if not part:
             return
         self.document = self.notes and (label is None or self.in_mail)
@@ -145,21 +151,21 @@ class _Reader:
             elif speaker:
                 self.speaker = speaker if label else self.headings.whose(piece, speaker, language)
                 self._piece(piece)
-        last = part[-1]
-        asks = last.text.rstrip().endswith(_QUESTION) and not self.document
-        self.asked, self.asked_by = last if asks else None, self.turn.speaker
+        asks = part[-1].text.rstrip().endswith(_QUESTION) and not self.document
+        self.asked, self.asked_by = part[-1] if asks else None, self.turn.speaker
 
     def _own(self, part: list[Piece], *, above: bool) -> tuple[list[Piece], bool]:
-        """Return what is said without a text that is handed over below "Translate this:", and
-        whether one is; `above`: whether the paragraphs above it are of one.
-        """
-        text = self.passage.text
-        begins = self.turn.speaker is not None or not text[: part[0].start].strip()
-        for at, piece in enumerate(part[:2] if begins else ()):
-            apart = piece.key or piece.text.endswith(":") or "\n" in text[piece.end :][:3]
-            asks = self.language.has("drop.handed", piece.key or piece.text)
-            if asks and apart and piece.kind is not Kind.ITEM:
+        """Return what is said without a text handed over ("Translate this:"), and if one is."""
+        begins = self.turn.speaker is not None or all(x.start < _HEAD_CHARS for x in part[:1])
+        for at, piece in enumerate(part if begins and not above else ()):
+            said = "" if piece.kind is Kind.ITEM else piece.text.replace("：", ":")
+            head, apart, below = said.partition(":")
+            asks = self.language.has("drop.handed", f"{head.strip()}{apart}{below[:1]}")
+            if asks and apart:
                 return part[:at], True
+            end = self.passage.text.find("\n", piece.end) if asks and piece in part[:2] else -1
+            if end >= 0:
+                return [one for one in part if one.end <= end and one is not piece], True
         return ([], True) if above else (part, False)
 
     def _as_answer(self, part: list[Piece]) -> list[Piece]:
@@ -384,10 +390,10 @@ class _Reader:
             return
         said, speaker, subject = f"{key}: {value}", self.speaker, self.headings.subject
         first = language.has("words.first", value)
-        speaks = first and not language.starts("keep.order", value)
+        speaks = not (language.starts("keep.order", value) or re.match(r"(?:me|mine)\b", value))
         # In minutes of a meeting the name before the colon is the speaker.
-        named = key.istitle() and " " not in key and not re.match(r"(?:me|mine)\b", value)
-        if by or (speaks and named and not self.turn.speaker):
+        named = key.istitle() and " " not in key and may_speak(key, small=False)
+        if by or (first and speaks and named and not self.turn.speaker):
             name = by["name"] if by else key
             said, speaker = value, Speaker(name, name)
         heading = "" if self.turn.speaker else self.headings.text
@@ -405,8 +411,9 @@ class _Reader:
             heading = self.user.shown
         type_ = MemoryType.DECISION if decides else MemoryType.FACT
         verdict = Verdict(judging.SURE if found else judging.UNSURE, type_)
-        pair = replace(piece, text=said)
-        self._keep(pair, verdict, heading=heading, found=found, speaker=speaker)
+        self._keep(
+            replace(piece, text=said), verdict, heading=heading, found=found, speaker=speaker
+        )
 
     def _answers(self, piece: Piece) -> bool:
         """Keep an answer that says nothing by itself with its question; False if it is none."""

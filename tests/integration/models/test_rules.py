@@ -88,6 +88,61 @@ User: I live in Linz. Can you check the spelling of this?\\n\\nI work at Acme.
   fact | The user lives in Linz. | user, lives_in, Linz
 User: Translate this into French:\\nI live in Rome.\\nAssistant: J'habite à Rome.\\nUser: I live in Graz.
   fact | The user lives in Graz. | user, lives_in, Graz
+User: Could you proofread my essay? I'm a student at TU Graz.\\n\\nI have two brothers.
+  fact | The user is a student at TU Graz. | user, job_title, student
+Can you improve my CV? I work at Acme as a nurse.
+  fact | The user works at Acme as a nurse. | user, works_at, Acme
+check this out: I moved to Graz
+  fact | The user moved to Graz. | user, lives_in, Graz
+I polish my shoes.\\nI live in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
+I speak German and Polish\\nI live in Graz.
+  fact | The user speaks German and Polish. | user, speaks, German and Polish
+  fact | The user lives in Graz. | user, lives_in, Graz
+Summary\\n\\nThe user lives in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
+Ich verbessere mein Deutsch.\\nIch wohne in Wien.
+  fact | Nutzer: Ich wohne in Wien. | user, lives_in, Wien
+El ejercicio mejora mi espalda.\\nVivo en Sevilla.
+  fact | Usuario: Vivo en Sevilla. | user, lives_in, Sevilla
+Le sport améliore ma santé.\\nJ'habite à Lyon.
+  fact | Utilisateur: J'habite à Lyon. | user, lives_in, Lyon
+# "In fact" puts nothing right, 其实 does.
+In fact, I am vegan.
+  fact | The user is vegan. | user, diet, vegan
+De hecho, soy vegetariana.
+  fact | Usuario: Soy vegetariana. | user, diet, vegetariana
+其实我住在上海。
+  fact | 用户：我住在上海。 | user, lives_in, 上海 | CORRECTS None
+実は大阪に住んでいます。
+  fact | ユーザー：大阪に住んでいます。 | user, lives_in, 大阪 | CORRECTS None
+用户：我住在上海\\n助手：好的，记住了。
+  fact | 用户：我住在上海。 | user, lives_in, 上海
+# Whose words are examples, of a novel, or passed on, cannot be told.
+I live in Graz. Please translate this into Spanish: My wife is a doctor.
+  fact | The user lives in Graz. | user, lives_in, Graz
+Hi! I own a bike.\\n\\nHere's what my boss wrote:\\n\\nI live in Berlin now.
+  fact | The user owns a bike. | user, owns, a bike
+The vet said: Rex needs a diet.
+  fact | The vet said: Rex needs a diet.
+My brother sent me a letter\\nI live in Graz.
+  fact | The user lives in Graz. | user, lives_in, Graz
+3. Mai 2026 Ich bin nach Graz gezogen.\\n5. Mai 2026 Ich wohne in Graz.\\n9. Mai 2026 Ich arbeite bei AVL.
+  fact | Nutzer: 3. Mai 2026 Ich bin nach Graz gezogen.
+  fact | Nutzer: 5. Mai 2026 Ich wohne in Graz.
+  fact | Nutzer: 9. Mai 2026 Ich arbeite bei AVL.
+role: user\\ncontent: I live in Graz.
+  fact | Role: user.
+  fact | Content: the user lives in Graz.
+要約\\n私は大阪に住んでいます。
+  fact | ユーザー：私は大阪に住んでいます。 | user, lives_in, 大阪
+Goal: I want to run a marathon.
+  fact | Goal: the user wants to run a marathon.
+Ana Kim (Sales): I live in Linz.\\nBen: Good.\\nAna Kim (Sales): Yes, in Linz.
+  fact | Ana Kim lives in Linz. | Ana Kim, lives_in, Linz
+# What is somebody's is not what they are.
+The company's single point of failure is Bob.
+  fact | The company's single point of failure is Bob.
 # What is stated before a question is kept, in a few words too; what is supposed or of the moment is not.
 I am vegan, what can I cook?
   fact | The user is vegan. | user, diet, vegan
@@ -1529,6 +1584,32 @@ My email is a@b.example, no sorry, dana@b.example.
     "Summarise the following email:\n\nHi Bob, I moved to Graz.\n\nBest, Ana",
     "Nutzer: Übersetze das ins Englische: Ich wohne in Rom.",
     "用户：帮我翻译以下内容：\n我住在杭州。",
+    "Make this sound more professional:\n\nI moved to Berlin.",
+    "Write a reply to this email:\n\nHi, I live in Berlin. My name is Tom Reed.",
+    "Extract the names from the text:\n\nMy name is Tom Reed.",
+    "What do you think of this?\n\nI live in Berlin.",
+    "Kannst du den Text bitte korrigieren?\n\nIch wohne in Rom.",
+    "¿Puedes corregir este texto?\n\nVivo en Roma.",
+    "Example: I love my new phone.\nExample: I hate waiting.",
+    "— Vivo en Roma —dijo Marta.\n— Yo trabajo en Madrid —contestó Luis.",
+    "— J'habite à Rome, dit Marie.\n— Moi, je travaille à Paris, répondit Luc.",
+    "Translate: I live in Rome.",
+    "As a nurse, I want to see my shifts, so that I can plan my week.",
+    "Korrigiere: Ich wohne in Rom.",
+    "Corrige: Yo vivo en Roma.",
+    "Traduis : J'habite à Rome.",
+    "翻译：我住在罗马。",
+    "请把这封邮件总结一下：\n\n我住在罗马。",
+    "英語にして：私はローマに住んでいます。",
+    "Mein Chef schrieb mir:\n\nIch wohne jetzt in Rom.",
+    "Mi jefe me escribió:\n\nVivo en Roma.",
+    "Mon chef m'a écrit :\n\nJ'habite à Rome.",
+    "我老板写道：\n\n我住在罗马。",
+    "Here is my essay:\n\nI live in Rome.",
+    "Frage: Wo wohnen Sie?\nAntwort: Ich wohne in Graz.",
+    "9:00\tMaths\tHall 12\n10:00\tSport\tGym\n11:00\tMaths\tHall 12\n12:00\tSport\tGym",
+    "Peux-tu corriger mon texte ?\n\nJ'habite à Rome.",
+    f"User: Translate this:\n{'I live in Berlin. My wife is vegan. ' * 60}",
     "Book a table for two at Nino's on Friday at 8.",
     "My doctor is great.",
     "I can't have another one.",
