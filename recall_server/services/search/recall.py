@@ -167,6 +167,7 @@ class Recall:
             best, failed = await reranking.rank(prepared, found.best, passages)
             found = found._replace(best=best)
             degraded = degraded or failed
+        await self.store.turns.yield_to_others(context.namespace)
         answer = await _finalized(tx, found, prepared.query, cite=cite)
         if limited:
             answer = replace(answer, hits=await self._successors_in_scope(context, answer.hits))
