@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.storage.driver import Row
+from recall_server.storage.driver import Row, apart
 
 WORD_BITS = 64
 # Codes compared at a time: few enough to stay in the cache of the processor.
@@ -221,6 +222,8 @@ WHOLE_UP_TO = 16_384
 ROUNDED_UP_TO = 131_072
 # Up to this many findable vectors all are compared; above it only those with the nearest codes.
 EXACT_UP_TO = 4_096
+# Vectors of more bytes are copied in a thread: on the event loop, 16 MB took 40 ms.
+COPIED_INLINE_MAX = 1_048_576
 # How many held vectors are compared: among them are 99.9 % of the ten nearest of 100,000.
 NEAREST_MIN = 1_600
 NEAREST_PER_HIT = 3
@@ -247,8 +250,17 @@ class WholeVectors:
     def __init__(self, dimensions: int) -> None:
         self.rows: Floats = np.zeros((0, dimensions), np.float32)
 
+    @property
+    def capacity(self) -> int:
+        return len(self.rows)
+
+    def grown(self, wanted: int) -> WholeVectors:
+        """Return the same vectors with at least this capacity."""
+        made = copy(self)
+        made.rows = grown(self.rows, wanted)
+        return made
+
     def put(self, positions: Positions, vectors: Floats) -> None:
-        self.rows = grown(self.rows, int(positions.max(initial=-1)) + 1)
         self.rows[positions] = vectors
 
     def labels(self, positions: Positions) -> NDArray[np.intp]:
@@ -270,31 +282,39 @@ class RoundedVectors:
     """
 
     def __init__(self, dimensions: int, capacity: int) -> None:
-        self._rows: NDArray[np.int8] = np.zeros((capacity, dimensions), np.int8)
-        self._step: Floats = np.zeros(capacity, np.float32)
+        self.rows: NDArray[np.int8] = np.zeros((capacity, dimensions), np.int8)
+        self.steps: Floats = np.zeros(capacity, np.float32)
 
     @classmethod
     def rounded(cls, whole: WholeVectors, capacity: int) -> RoundedVectors:
         """Return the same vectors, rounded, with this capacity."""
-        made = cls(whole.rows.shape[1], capacity)
+        made = cls(whole.rows.shape[1], max(capacity, whole.capacity))
         made.put(np.arange(len(whole.rows)), whole.rows)
         return made
 
+    @property
+    def capacity(self) -> int:
+        return len(self.rows)
+
+    def grown(self, wanted: int) -> RoundedVectors:
+        """Return the same vectors with at least this capacity."""
+        made = copy(self)
+        made.rows, made.steps = grown(self.rows, wanted), grown(self.steps, wanted)
+        return made
+
     def put(self, positions: Positions, vectors: Floats) -> None:
-        wanted = int(positions.max(initial=-1)) + 1
-        self._rows, self._step = grown(self._rows, wanted), grown(self._step, wanted)
         step = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(ROUNDED_MAX)
         # Avoid dividing a vector of zeros by zero.
-        self._rows[positions] = np.rint(vectors / np.where(step > 0, step, 1)[:, None])
-        self._step[positions] = step
+        self.rows[positions] = np.rint(vectors / np.where(step > 0, step, 1)[:, None])
+        self.steps[positions] = step
 
     def labels(self, positions: Positions) -> NDArray[np.intp]:
         """Return a number for each of these vectors, the same for equal ones."""
-        return _labels(self._rows[positions])
+        return _labels(self.rows[positions])
 
     def cosines(self, query: Floats, positions: Positions) -> Cosines:
-        products = np.vecdot(self._rows[positions].astype(np.float32), query)
-        cosines: Cosines = (products * self._step[positions]).astype(np.float64)
+        products = np.vecdot(self.rows[positions].astype(np.float32), query)
+        cosines: Cosines = (products * self.steps[positions]).astype(np.float64)
         return np.round(cosines, 6)
 
 
@@ -315,13 +335,29 @@ class VectorCache:
     def bytes(self) -> int:
         return bytes_of_arrays(self.codes, *([] if self.vectors is None else [self.vectors]))
 
-    def reserve(self, count: int) -> None:
-        """Grow the capacity to `count` vectors, in the form in which that many are held."""
+    async def expect(self, more: int) -> None:
+        """Grow the capacity for so many more vectors, in the form in which that many are held. Much
+        is copied in a thread, as it would hold up the event loop; meanwhile nobody else may take in
+        any (`loading`).
+        """
+        count = self.codes.count + more
         self.codes.reserve(count)
-        if count > ROUNDED_UP_TO:
-            self.vectors = None
-        elif count > WHOLE_UP_TO and isinstance(self.vectors, WholeVectors):
-            self.vectors = RoundedVectors.rounded(self.vectors, count)
+        if not self._fits(count):
+            large = count * self.dimensions * np.float32().itemsize > COPIED_INLINE_MAX
+            self.vectors = await apart(large, self._grown, count)
+
+    def _fits(self, count: int) -> bool:
+        vectors = self.vectors
+        if isinstance(vectors, WholeVectors) and count > WHOLE_UP_TO:
+            return False
+        return vectors is None or count <= min(vectors.capacity, ROUNDED_UP_TO)
+
+    def _grown(self, count: int) -> WholeVectors | RoundedVectors | None:
+        if count > ROUNDED_UP_TO or self.vectors is None:
+            return None
+        if count > WHOLE_UP_TO and isinstance(self.vectors, WholeVectors):
+            return RoundedVectors.rounded(self.vectors, count)
+        return self.vectors.grown(count)
 
     def apply(self, changes: Sequence[Row]) -> None:
         """Take in vectors with their codes, slots and documents."""
@@ -330,7 +366,8 @@ class VectorCache:
             (row for row in changes if len(row["vector"]) == size), key=lambda row: row["slot"]
         )
         positions = self.apply_codes(rows)
-        self.reserve(self.codes.count)
+        if not self._fits(self.codes.count):
+            self.vectors = self._grown(self.codes.count)
         if self.vectors is not None and rows:
             self.vectors.put(positions, unpacked(rows))
 

@@ -182,7 +182,7 @@ class Vectors(BoundTable):
         """Take in everything that this transaction sees and the cache lacks."""
         if cache.version == 0:
             (last,) = await self._bound.fetch("last_slot", model=model)
-            cache.reserve(last["slot"])
+            await cache.expect(last["slot"])
             read = self._read_codes if cache.vectors is None else self._read_vectors
             await read(cache, model)
         elif cache.vectors is None:
@@ -190,15 +190,16 @@ class Vectors(BoundTable):
                 await self._bound.fetch("codes_since", model=model, version=cache.version)
             )
         else:
-            cache.apply(
-                await self._bound.fetch("vectors_since", model=model, version=cache.version)
-            )
+            rows = await self._bound.fetch("vectors_since", model=model, version=cache.version)
+            await cache.expect(len(rows))
+            cache.apply(rows)
 
     async def _read_vectors(self, cache: VectorCache, model: str) -> None:
         by_slot = {"after": "slot"}
         async for page in self._pages(
             "page_of_vectors", VECTORS_PAGE, by_slot, model=model, after=0
         ):
+            await cache.expect(len(page))
             cache.apply(page)
 
     async def _read_codes(self, cache: VectorCache, model: str) -> None:

@@ -2,6 +2,7 @@
 are many.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from recall_server.domain.search.ranking import best
 from recall_server.storage.index.vector_cache import (
+    COPIED_INLINE_MAX,
     EXACT_UP_TO,
     Floats,
     RoundedVectors,
@@ -117,6 +119,30 @@ def test_a_vector_whose_document_is_another_now_is_found_by_that() -> None:
 
     assert next(iter(near(made, rows[7], 10))) == 900
     assert made.codes.positions(np.array([900, 7])).tolist()[0] == 7
+
+
+async def test_much_is_copied_beside_the_event_loop() -> None:
+    """Control: what is expected then has its place, and is found."""
+    made = matrix(vectors(300))
+    many = COPIED_INLINE_MAX // (4 * DIMENSIONS)
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(beat())
+    await made.expect(10)
+    few = beats
+    await made.expect(many)
+    beating.cancel()
+
+    assert few <= 1 < beats
+    assert made.vectors is not None
+    assert made.vectors.capacity >= 300 + many
+    assert 7 in near(made, vectors(300)[7], 10)
 
 
 class Interrupted(np.ndarray[tuple[int], np.dtype[np.bool_]]):
