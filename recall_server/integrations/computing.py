@@ -59,6 +59,7 @@ class _Computing:
         self._niceness = niceness
         self._process: Process | None = None
         self._turns = FairSemaphore(1)
+        self._closed = False
 
     async def compute(
         self, function: Callable[..., T], /, *given: Any, owner: Hashable = None
@@ -82,18 +83,21 @@ class _Computing:
         return result
 
     async def close(self) -> None:
-        async with self._turns.slot(None):
-            await self._end()
+        """End the process now: nobody waits any more for what it computes, which may take long."""
+        self._closed = True
+        await self._end(within_s=0)
 
     async def _answer(self, asked: bytes, whose: Hashable) -> bytes:
         """Return the pickled result; nothing if the process has none."""
         async with self._turns.slot(whose):
             try:
                 for _ in range(ATTEMPTS):
+                    self._check_open()
                     self._process = self._process or await _started(self._niceness)
                     with suppress(EOFError, ConnectionError):
                         async with asyncio.timeout(COMPUTE_S):
                             return await _exchanged(self._process, asked)
+                    self._check_open()
                     log.warning("computing_process_lost")
                     await self._end()
             except TimeoutError:
@@ -106,6 +110,10 @@ class _Computing:
                 return b""
             # The server must not compute what has ended a process, most likely for lack of memory.
             raise MemoryError
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise asyncio.CancelledError
 
     async def _end(self, *, within_s: float = STOP_S) -> None:
         if self._process is None:

@@ -91,6 +91,23 @@ async def test_what_is_computed_for_one_owner_does_not_wait_for_all_of_another(
     assert order == ["first", "theirs", "second", "third", "fourth"]
 
 
+async def test_what_takes_long_does_not_keep_the_process_from_ending() -> None:
+    """Nobody waits for it any more, nor for what comes after it: the server is stopping."""
+    async with asyncio.timeout(ENDED_S), computing_process() as compute:
+        pid = await compute(os.getpid)
+        left = [
+            asyncio.ensure_future(compute(select.select, [], [], [], 100 * ENDED_S)),
+            asyncio.ensure_future(compute(len, "after it")),
+        ]
+        await asyncio.wait(left, timeout=0.1)
+
+    for one in left:
+        with pytest.raises(asyncio.CancelledError):
+            await one
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 async def test_a_function_is_computed_although_the_process_was_killed(compute: Compute) -> None:
     killed = await compute(os.getpid)
     os.kill(killed, signal.SIGKILL)
