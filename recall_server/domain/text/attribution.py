@@ -1,5 +1,5 @@
-"""Who writes what follows, and when: the dates and times of headings, chats and mails; in mails the
-head, the line above a quoted one, the greeting, and the name at the end.
+"""Finds the writer and the time of what follows: dates and times of headings, chats and mails; in
+mails the head, the line above a quoted one, the greeting, and the name at the end.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _INITIALS = re.compile(
     rf"(?<![\w.'’-])(?P<name>{_NAMED})[ ]\((?P<label>[A-Z]{{2,3}})\)(?=[ \t]*(?:[,;|/\r\n]|$))"
 )
 _SETTING = re.compile(r"[ \t]*[\w-]{1,30}:[ \t]+\S+[ \t]*$", re.MULTILINE)
-# What somebody says of themselves or to another.
+# Words by which somebody speaks of themselves, or to another.
 _TALKS = re.compile(
     r"\b(?:i|i'm|im|i've|i'll|you|my|me|we|our|us|ich|du|mir|mein|wir|uns|yo|tú|mi|je|tu|moi|mon|nous)\b",
     re.IGNORECASE,
@@ -159,9 +159,9 @@ class _Labels:
         self.exported = sum(line.timed for line in labelled)
         # "[21:14] <tess> hi"
         self.channel = any(x.says and x.stamp and text[x.said_from - 2] == ">" for x in labelled)
-        rule = _RULES.search(text)
+        self.rules = [rule.start() for rule in _RULES.finditer(text)]
         # Named rules part a text that begins with one.
-        self.ruled = rule is not None and all(rule.start() < x.start for x in labelled[:1])
+        self.ruled = bool(self.rules) and all(self.rules[0] < x.start for x in labelled[:1])
         self.keyed = _are_keys(labelled, text) and (
             len({line.name for line in labelled}) == len(labelled) or _are_records(lines)
         )
@@ -219,14 +219,13 @@ class _Labels:
         if self.keyed or spoken * _KEYS_OF_SPEECH < len(again):
             return timed  # "Port: 80" and "Port: 443" are settings.
         forms = {self._form(line) for line in again}
-        rules = [rule.start() for rule in _RULES.finditer(self.text)]
-        parts = {bisect(rules, line.start) for line in again}
+        parts = {bisect(self.rules, line.start) for line in again}
         once = [
             line
             for line in self.plain
             if line.start in self.speech
             and self._form(line) in forms
-            and bisect(rules, line.start) in parts
+            and bisect(self.rules, line.start) in parts
         ]
         between = (
             {line.name for line in once} if self.alone and len(once) <= 2 * len(again) else set()

@@ -108,7 +108,7 @@ class _Reader:
         if shape("ruled").search(text, self.read_to, span.end):
             self.headings = replace(self.headings, by_level={}, subject=layout.NOBODY)
             self.opens = True
-        # What goes on with no label above it is still of a text that is handed over.
+        # A text that is handed over goes on in a turn that has no label above it.
         self.handed &= not (turn.speaker and text[self.read_to : span.start].strip())
         above = span.start if turn.speaker else self.read_to  # A day above it is in no turn.
         for piece in layout.pieces(text, above, span.start, self.language):

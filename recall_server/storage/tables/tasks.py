@@ -188,7 +188,7 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
 
 
 class Version(NamedTuple):
-    """What is known of a task without its documents."""
+    """A task without its documents."""
 
     version: int
     events: int

@@ -37,7 +37,7 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
-# What is put right says so; an abbreviation ends no name; a size is no age.
+# A statement may correct another; an abbreviation ends no name; a size is no age.
 Korrektur: Meine Schwester heißt Karla.
   fact | Nutzer: Meine Schwester heißt Karla. | user's Schwester, name, Karla | CORRECTS None
 Actually, my phone number is 555 1234.
@@ -140,10 +140,10 @@ Goal: I want to run a marathon.
   fact | Goal: the user wants to run a marathon.
 Ana Kim (Sales): I live in Linz.\\nBen: Good.\\nAna Kim (Sales): Yes, in Linz.
   fact | Ana Kim lives in Linz. | Ana Kim, lives_in, Linz
-# What is somebody's is not what they are.
+# A possession is no property of its owner.
 The company's single point of failure is Bob.
   fact | The company's single point of failure is Bob.
-# What is stated before a question is kept, in a few words too; what is supposed or of the moment is not.
+# A statement before a question is kept, in a few words too; a supposition or a passing state is not.
 I am vegan, what can I cook?
   fact | The user is vegan. | user, diet, vegan
 I am 34 so how much sleep do I need?
